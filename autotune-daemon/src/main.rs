@@ -1,0 +1,2 @@
+//! autotune
+fn main() {}
