@@ -1,0 +1,3 @@
+//! Where samples come from.
+
+pub mod ring;
