@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::synthetic::{Builder, Field, Kernel};
+use crate::kernel::{generation, layout};
 
 /// `u32` in a struct `s`, at its start.
 fn one_struct() -> Vec<u8> {
@@ -421,6 +422,8 @@ fn a_tree_of_anonymous_structs_ends_before_it_is_searched() {
 /// Everything that the daemon does with BTF.
 fn use_everything(bytes: &[u8]) {
     let Ok(btf) = Btf::parse(bytes) else { return };
+    let _ = layout::resolve(&btf);
+    let _ = generation::detect(&btf);
     for path in ["first", "many[1].x", "deep", "bits", "grid[1][1]"] {
         let _ = btf.member("s", path);
     }
@@ -467,6 +470,29 @@ fn no_flipped_bit_panics() {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         use_everything(&flipped);
+    }
+}
+
+#[test]
+fn the_fuzzing_corpus_does_not_panic() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/btf");
+    let inputs = std::fs::read_dir(corpus).unwrap();
+    let count = inputs.map(|input| use_everything(&std::fs::read(input.unwrap().path()).unwrap()));
+    assert!(count.count() >= 3, "at least the seeds");
+}
+
+/// Writes the seeds of the fuzzing corpus: `cargo test -p autotune-daemon --lib seeds -- --ignored`
+#[test]
+#[ignore = "writes into fuzz/corpus"]
+fn write_the_fuzzing_seeds() {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/corpus/btf");
+    std::fs::create_dir_all(corpus).unwrap();
+    for (name, bytes) in [
+        ("seed-one-struct", one_struct()),
+        ("seed-every-kind", every_kind()),
+        ("seed-kernel", Kernel::default().btf()),
+    ] {
+        std::fs::write(format!("{corpus}/{name}"), bytes).unwrap();
     }
 }
 
