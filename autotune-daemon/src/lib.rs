@@ -1,1 +1,5 @@
 //! autotune
+
+#![forbid(unsafe_code)]
+
+pub mod kernel;
