@@ -1,6 +1,6 @@
 //! The kernel's receive-buffer growth, integer for integer, by [`Generation`].
 //!
-//! All generations share one shape (net/ipv4/tcp_input.c): compute the window the receiver may need,
+//! All generations share one shape (`net/ipv4/tcp_input.c`): compute the window the receiver may need,
 //! convert it to buffer space, limit it by `tcp_rmem[2]`, and raise `sk_rcvbuf` to it, never lower it.
 //!
 //! ```text

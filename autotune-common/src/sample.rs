@@ -6,12 +6,14 @@
 //!
 //! Field names are the kernel's. A member that the running kernel lacks reads as 0.
 
+use core::net::{Ipv6Addr, SocketAddr};
+
 use crate::formula::GrowthInput;
 
 /// Version of the layout below. Raise it with every change of a field, its order or its meaning.
 pub const SAMPLE_VERSION: u8 = 1;
 
-/// `SOCK_RCVBUF_LOCK` in `sk_userlocks`: the application set `SO_RCVBUF` (include/net/sock.h).
+/// `SOCK_RCVBUF_LOCK` in `sk_userlocks`: the application set `SO_RCVBUF` (`include/net/sock.h`).
 pub const SOCK_RCVBUF_LOCK: u8 = 2;
 
 /// The connection negotiated TCP timestamps (`rx_opt.tstamp_ok`).
@@ -228,6 +230,18 @@ impl Sample {
         self.tcp_rmem[2]
     }
 
+    /// Local address and port. IPv4-mapped IPv6 is IPv4 here; `family` tells the socket's own.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddr {
+        SocketAddr::new(Ipv6Addr::from_octets(self.local_addr).to_canonical(), self.local_port)
+    }
+
+    /// Remote address and port, as [`Sample::local`].
+    #[must_use]
+    pub const fn remote(&self) -> SocketAddr {
+        SocketAddr::new(Ipv6Addr::from_octets(self.remote_addr).to_canonical(), self.remote_port)
+    }
+
     /// The formula's inputs, as this sample saw them.
     #[must_use]
     pub const fn growth_input(&self) -> GrowthInput {
@@ -426,6 +440,14 @@ mod tests {
         fn no_record_panics(record in prop::collection::vec(any::<u8>(), 0..512)) {
             let _: Result<Sample, _> = Sample::decode(&record);
         }
+    }
+
+    #[test]
+    fn addresses_are_shown_as_people_know_them() {
+        let mut sample = Sample { local_port: 80, remote_port: 5001, ..Sample::ZERO };
+        sample.local_addr[10..].copy_from_slice(&[0xff, 0xff, 192, 0, 2, 7]);
+        sample.remote_addr[15] = 1;
+        assert_eq!(std::format!("{} {}", sample.local(), sample.remote()), "192.0.2.7:80 [::1]:5001");
     }
 
     #[test]

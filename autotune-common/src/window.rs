@@ -1,7 +1,7 @@
 //! Conversions between receive-buffer space and window, as kernels 6.6 and later do them.
 //!
 //! `scaling_ratio` is the payload per charged memory in 1/256, measured from the segments that arrive
-//! (include/net/tcp.h, commit dfa2f0483360).
+//! (`include/net/tcp.h`, commit dfa2f0483360).
 
 /// `TCP_RMEM_TO_WIN_SCALE`: the ratio's fixed point.
 const RMEM_TO_WIN_SCALE: u32 = 8;

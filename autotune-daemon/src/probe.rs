@@ -6,9 +6,12 @@ use std::{io, os::fd::AsRawFd as _, time::Duration};
 use autotune_common::{ProbeCounter, SockLayout};
 use aya::{
     Btf, Ebpf, EbpfError, EbpfLoader, Endianness, VerifierLogLevel,
-    maps::{MapData, MapError, PerCpuArray, RingBuf},
-    programs::{BtfTracePoint, ProgramError, btf_tracepoint::BtfTracePointLinkId},
+    maps::{MapData, PerCpuArray, RingBuf},
+    programs::{BtfTracePoint, ProgramError, tp_btf::BtfTracePointLinkId},
 };
+
+#[cfg(feature = "probe-log")]
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::source::ring::SampleRing;
 
@@ -33,9 +36,10 @@ pub struct ProbeConfig<'a> {
 }
 
 /// The probes in the kernel. Dropping it detaches and frees them.
-#[derive(Debug)]
+#[derive(derive_more::Debug)]
 pub struct Probe {
     ebpf: Ebpf,
+    #[debug(skip)]
     counters: PerCpuArray<MapData, [u64; ProbeCounter::COUNT]>,
     links: Vec<(&'static str, BtfTracePointLinkId)>,
 }
@@ -159,9 +163,12 @@ impl Probe {
     /// When the map of the warnings cannot be opened.
     #[cfg(feature = "probe-log")]
     pub fn take_log(&mut self) -> Result<ProbeLog, ProbeError> {
-        aya_log::EbpfLogger::init(&mut self.ebpf)
-            .map(ProbeLog)
-            .map_err(|error| other("opening the probes' log", &error))
+        let failed = |error: &dyn std::error::Error| other("opening the probes' log", error);
+        let log = aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| failed(&error))?;
+        #[expect(unsafe_code, reason = "tokio asks for a promise about the descriptor")]
+        // SAFETY: the logger owns its ring buffer's descriptor for its whole life.
+        let log = unsafe { AsyncFd::register_with_interest(log, Interest::READABLE) };
+        log.map(ProbeLog).map_err(|error| failed(&io::Error::from(error)))
     }
 
     /// Attaches the programs to their tracepoints.
@@ -269,7 +276,22 @@ pub fn map_memory() -> io::Result<u64> {
 /// The probes' warnings.
 #[cfg(feature = "probe-log")]
 #[derive(derive_more::Debug)]
-pub struct ProbeLog(#[debug(skip)] aya_log::EbpfLogger<&'static dyn log::Log>);
+pub struct ProbeLog(#[debug(skip)] AsyncFd<aya_log::EbpfLogger<&'static dyn log::Log>>);
+
+#[cfg(feature = "probe-log")]
+impl ProbeLog {
+    /// Passes warnings to the log as they come, until it is dropped.
+    ///
+    /// # Errors
+    /// When the descriptor cannot be polled.
+    pub async fn forward(mut self) -> io::Result<()> {
+        loop {
+            let mut ready = self.0.readable_mut().await?;
+            ready.clear_ready();
+            ready.get_inner_mut().flush();
+        }
+    }
+}
 
 fn fdinfo(fd: i32, name: &str) -> Option<u64> {
     field(&std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?, name)

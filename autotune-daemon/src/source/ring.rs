@@ -34,6 +34,7 @@ pub struct Drained {
 
 impl SampleRing {
     pub(crate) fn new(ring: RingBuf<MapData>, rest: Duration) -> io::Result<Self> {
+        #[expect(unsafe_code, reason = "tokio asks for a promise about the descriptor")]
         // SAFETY: the RingBuf owns its map's descriptor for its whole life, and neither closes it nor
         // hands out another.
         let ring = unsafe { AsyncFd::register_with_interest(ring, Interest::READABLE) };

@@ -5,12 +5,12 @@
 //!                       -> generation::detect -> Generation   which formula the kernel runs
 //! ```
 //!
-//! Nothing here does I/O: whoever starts the daemon reads `/sys/kernel/btf/vmlinux`, resolves from it,
-//! and drops its bytes.
+//! [`running`] reads the running kernel's BTF and puts the two together; nothing else here does I/O.
 
 pub mod btf;
 pub mod generation;
 pub mod layout;
+pub mod running;
 
 #[cfg(test)]
 mod synthetic;

@@ -1,0 +1,3 @@
+//! What the daemon serves.
+
+pub mod http;

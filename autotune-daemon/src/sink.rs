@@ -1,0 +1,4 @@
+//! Where findings go.
+
+pub mod growth_log;
+pub mod metrics;
