@@ -110,15 +110,14 @@ impl Generation {
     /// As [`Generation::grow`]. Generations before v6.16 have no such growth: `Ok(None)`.
     pub const fn grow_ooo(self, input: &GrowthInput) -> Result<Option<i32>, GrowError> {
         let space = as_u32(input.space);
-        let at_rest = GrowthInput { copied: space, inq: 0, ..*input };
         let rcvwin = match self {
             Self::V4_16 | Self::V6_6 | Self::V6_12_35 => return Ok(None),
             Self::V6_16 => v6_16::rcvwin(space, input.ooo),
-            Self::V6_18 => match v6_18::rcvwin(space, &at_rest) {
+            Self::V6_18 => match v6_18::rcvwin(space, input) {
                 Ok(rcvwin) => rcvwin,
                 Err(error) => return Err(error),
             },
-            Self::V6_19 => match v6_19::rcvwin(space, &at_rest) {
+            Self::V6_19 => match v6_19::rcvwin(space, input) {
                 Ok(rcvwin) => rcvwin,
                 Err(error) => return Err(error),
             },
