@@ -103,22 +103,21 @@ impl Generation {
         })
     }
 
-    /// Buffer that growth for an out-of-order segment asks for (`tcp_data_queue_ofo`), before and
-    /// after the limit `rmem_max`: no tracepoint shows it, and `newval == oldval == space`.
+    /// Buffer that growth for an out-of-order segment asks for (`tcp_data_queue_ofo`), bytes, limited
+    /// by `rmem_max`: no tracepoint shows it, and `newval == oldval == space`.
     ///
     /// # Errors
     /// As [`Generation::grow`]. Generations before v6.16 have no such growth: `Ok(None)`.
     pub const fn grow_ooo(self, input: &GrowthInput) -> Result<Option<i32>, GrowError> {
         let space = as_u32(input.space);
-        let at_rest = GrowthInput { copied: space, inq: 0, ..*input };
         let rcvwin = match self {
             Self::V4_16 | Self::V6_6 | Self::V6_12_35 => return Ok(None),
             Self::V6_16 => v6_16::rcvwin(space, input.ooo),
-            Self::V6_18 => match v6_18::rcvwin(space, &at_rest) {
+            Self::V6_18 => match v6_18::rcvwin(space, input) {
                 Ok(rcvwin) => rcvwin,
                 Err(error) => return Err(error),
             },
-            Self::V6_19 => match v6_19::rcvwin(space, &at_rest) {
+            Self::V6_19 => match v6_19::rcvwin(space, input) {
                 Ok(rcvwin) => rcvwin,
                 Err(error) => return Err(error),
             },
@@ -152,11 +151,8 @@ impl Generation {
     /// `min(wanted, tcp_rmem[2])` in this generation's width, and whether the limit was the smaller.
     const fn limit(self, wanted: i32, rmem_max: i32) -> (i32, bool) {
         let over = match self {
-            // min_t(u64, ...): both are sign extended.
-            #[expect(clippy::cast_sign_loss, reason = "the kernel compares as u64")]
-            Self::V4_16 | Self::V6_6 | Self::V6_12_35 => {
-                wanted as i64 as u64 > rmem_max as i64 as u64
-            }
+            // min_t(u64, ...)
+            Self::V4_16 | Self::V6_6 | Self::V6_12_35 => as_u64(wanted) > as_u64(rmem_max),
             // min_t(u32, ...)
             Self::V6_16 | Self::V6_18 | Self::V6_19 => as_u32(wanted) > as_u32(rmem_max),
         };
@@ -294,6 +290,11 @@ const fn as_u32(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
+/// `(u64)value`: the sign is extended.
+const fn as_u64(value: i32) -> u64 {
+    (value as i64).cast_unsigned()
+}
+
 /// `value / by` in 64 bits, or the error that `space` is 0.
 const fn div_by_space(value: u64, space: i32) -> Result<u64, GrowError> {
     match value.checked_div(as_u32(space) as u64) {
@@ -307,4 +308,54 @@ const fn trunc32(value: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the kernel truncates here")]
     let low = value as u32;
     low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The receiver of the traces in testdata, for the rows of the generations' tables to fill in.
+    pub(super) const RECEIVER: GrowthInput = GrowthInput {
+        copied: 0,
+        inq: 0,
+        space: 0,
+        ooo: 0,
+        rtt_us: 1000,
+        advmss: 4096,
+        scaling_ratio: 230,
+        rcvbuf: 131_072,
+        window_clamp: 65_535,
+        rmem_max: 33_554_432,
+        low_rtt: 0,
+        moderate_rcvbuf: true,
+        locked: false,
+    };
+
+    #[test]
+    fn every_name_leads_back_to_its_generation() {
+        for generation in Generation::ALL {
+            assert_eq!(Generation::from_name(generation.as_str()), Some(generation));
+        }
+        assert_eq!(Generation::from_name("v6.17"), None);
+    }
+
+    #[test]
+    fn generations_are_in_order_of_age() {
+        assert!(Generation::ALL.is_sorted());
+    }
+
+    #[test]
+    fn a_negative_buffer_is_over_every_limit_in_either_width() {
+        for generation in Generation::ALL {
+            assert_eq!(generation.limit(-256, 33_554_432), (33_554_432, true), "{generation}");
+            assert_eq!(generation.limit(-256, -1), (-256, false), "{generation}");
+        }
+    }
+
+    #[test]
+    fn a_negative_rcvbuf_is_raised_only_where_the_kernel_compares_it_as_int() {
+        for generation in Generation::ALL {
+            assert_eq!(generation.raises(1, -1), generation < Generation::V6_18, "{generation}");
+        }
+    }
 }
