@@ -124,7 +124,7 @@ fn lost(ctx: &BtfTracePointContext, kind: SampleKind) -> i32 {
     let lost = count(ProbeCounter::Lost(kind));
     #[cfg(feature = "log")]
     if lost & lost.wrapping_sub(1) == 0 {
-        warn_lost(ctx, kind as u32, lost);
+        warn_lost(ctx, lost);
     }
     #[cfg(not(feature = "log"))]
     let _ = (ctx, lost);
@@ -134,18 +134,11 @@ fn lost(ctx: &BtfTracePointContext, kind: SampleKind) -> i32 {
 #[cfg(feature = "log")]
 #[cold]
 #[inline(never)]
-fn warn_lost(ctx: &BtfTracePointContext, kind: u32, lost: u64) {
-    let name = match kind {
-        1 => "grow",
-        2 => "outcome",
-        3 => "periodic",
-        _ => "close",
-    };
+fn warn_lost(ctx: &BtfTracePointContext, lost: u64) {
     aya_log_ebpf::warn!(
         ctx,
-        "samples lost: {} of kind {} on this CPU so far; see --ring.size",
-        lost,
-        name
+        "{} samples of one kind lost on this CPU so far: see samples_lost_total, and --ring.size",
+        lost
     );
 }
 
