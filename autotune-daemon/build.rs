@@ -21,7 +21,8 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-env-changed=AUTOTUNE_EBPF_RUSTC");
     println!("cargo::rustc-env=AUTOTUNE_REVISION={}", revision(workspace));
 
-    let features: &[&str] = if env::var_os("CARGO_FEATURE_PROBE_LOG").is_some() { &["log"] } else { &[] };
+    let features: &[&str] =
+        if env::var_os("CARGO_FEATURE_PROBE_LOG").is_some() { &["log"] } else { &[] };
     let object = Toolchain::find().and_then(|toolchain| {
         println!("cargo::rerun-if-changed={}", toolchain.linker.display());
         toolchain.build(workspace, &out_dir.join("ebpf"), features)

@@ -447,7 +447,10 @@ mod tests {
         let mut sample = Sample { local_port: 80, remote_port: 5001, ..Sample::ZERO };
         sample.local_addr[10..].copy_from_slice(&[0xff, 0xff, 192, 0, 2, 7]);
         sample.remote_addr[15] = 1;
-        assert_eq!(std::format!("{} {}", sample.local(), sample.remote()), "192.0.2.7:80 [::1]:5001");
+        assert_eq!(
+            std::format!("{} {}", sample.local(), sample.remote()),
+            "192.0.2.7:80 [::1]:5001"
+        );
     }
 
     #[test]

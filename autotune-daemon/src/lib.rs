@@ -16,7 +16,7 @@
 //! - [`source`]: where samples come from
 //! - [`observe`]: the flow table and the verdict, pure
 //! - [`sink`]: metrics and the growth log
-//! - [`serve`]: HTTP
+//! - [`serve`]: what is served over HTTP
 //! - [`cli`]: the commands, thin callers of all this
 
 #![deny(unsafe_code)]

@@ -3,16 +3,17 @@
 use autotune_common::{
     Sample, SampleKind,
     SockMember::{self, *},
-    sample::{
-        FLAG_MPTCP, FLAG_READER, FLAG_TIMESTAMPS, FLAG_USEC_TS, FLAG_WSCALE, SAMPLE_VERSION,
-    },
+    sample::{FLAG_MPTCP, FLAG_READER, FLAG_TIMESTAMPS, FLAG_USEC_TS, FLAG_WSCALE, SAMPLE_VERSION},
 };
 use aya_ebpf::helpers::{
     bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_get_socket_cookie, bpf_ktime_get_ns,
     generated::bpf_get_current_comm,
 };
 
-use crate::{maps::SockState, member::{Base, offset}};
+use crate::{
+    maps::SockState,
+    member::{Base, offset},
+};
 
 const AF_INET6: u16 = 10;
 

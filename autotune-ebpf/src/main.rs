@@ -12,14 +12,9 @@ mod fill;
 mod maps;
 mod member;
 
-use autotune_common::{
-    ProbeCounter, Sample, SampleKind,
-    SockMember::TcpMstamp,
-};
+use autotune_common::{ProbeCounter, Sample, SampleKind, SockMember::TcpMstamp};
 use aya_ebpf::{
-    bindings::BPF_RB_FORCE_WAKEUP,
-    helpers::generated::bpf_skc_to_tcp_sock,
-    macros::btf_tracepoint,
+    bindings::BPF_RB_FORCE_WAKEUP, helpers::generated::bpf_skc_to_tcp_sock, macros::btf_tracepoint,
     programs::BtfTracePointContext,
 };
 

@@ -90,7 +90,5 @@ pub(crate) fn count(counter: ProbeCounter) -> u64 {
 pub(crate) fn ring_used() -> u64 {
     const BPF_RB_AVAIL_DATA: u64 = 0;
     // SAFETY: the first argument is a ring-buffer map of this object.
-    unsafe {
-        bpf_ringbuf_query(core::ptr::from_ref(&SAMPLES).cast_mut().cast(), BPF_RB_AVAIL_DATA)
-    }
+    unsafe { bpf_ringbuf_query(core::ptr::from_ref(&SAMPLES).cast_mut().cast(), BPF_RB_AVAIL_DATA) }
 }

@@ -110,7 +110,8 @@ impl Toolchain {
         rustflags.push(&self.linker);
         let mut cargo = match &self.compiler {
             Compiler::Packaged(rustc) => {
-                let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+                let mut cargo =
+                    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
                 // aya-ebpf names the unstable feature it needs; only that crate gets it.
                 cargo.env("RUSTC", rustc).env("RUSTC_BOOTSTRAP", "aya_ebpf");
                 cargo

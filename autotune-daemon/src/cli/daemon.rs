@@ -46,11 +46,7 @@ pub struct DaemonArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,
     /// Address to serve on, host:port; can be given several times. Port 0 takes a free one.
-    #[arg(
-        long = "web.listen-address",
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9987"
-    )]
+    #[arg(long = "web.listen-address", value_name = "ADDRESS", default_value = "127.0.0.1:9987")]
     pub listen_addresses: Vec<String>,
     /// Print each growth that was judged on stdout.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -257,9 +253,7 @@ impl Pages for Daemon {
             let observer = lock(&self.observer);
             (observer.flows().len(), observer.stats())
         };
-        self.metrics
-            .render(&State { flows, observer, ..state })
-            .map_err(|error| error.to_string())
+        self.metrics.render(&State { flows, observer, ..state }).map_err(|error| error.to_string())
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -309,9 +303,9 @@ async fn bind(addresses: &[String]) -> Result<Vec<TcpListener>, Failure> {
     let mut listeners = Vec::new();
     for address in addresses {
         let bound = http::bind(address).await;
-        listeners.extend(bound.with_context(|| {
-            format!("cannot listen on {address} (--web.listen-address)")
-        })?);
+        listeners.extend(
+            bound.with_context(|| format!("cannot listen on {address} (--web.listen-address)"))?,
+        );
     }
     Ok(listeners)
 }

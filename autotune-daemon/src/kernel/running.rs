@@ -1,6 +1,9 @@
 //! The running kernel: its BTF, and what follows from it.
 
-use std::{io, path::{Path, PathBuf}};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use super::{
     btf::{Btf, BtfError},
@@ -50,9 +53,7 @@ pub enum KernelError {
     #[error("the probes cannot read this kernel's sockets: {0}")]
     Layout(#[from] LayoutError),
     /// The kernel lacks a tracepoint.
-    #[error(
-        "this kernel ({release}) has no tracepoint tcp:{name}; {advice}"
-    )]
+    #[error("this kernel ({release}) has no tracepoint tcp:{name}; {advice}")]
     NoTracepoint {
         /// `uname -r`.
         release: String,
@@ -76,7 +77,11 @@ impl RunningKernel {
         let detected = generation::detect(&parsed);
         let release = release();
         let missing = [
-            (detected.space_adjust_tracepoint, "tcp_rcv_space_adjust", "Linux 4.18 and later have it"),
+            (
+                detected.space_adjust_tracepoint,
+                "tcp_rcv_space_adjust",
+                "Linux 4.18 and later have it",
+            ),
             (detected.grow_tracepoint, "tcp_rcvbuf_grow", "Linux 6.16 and later have it"),
             (detected.destroy_tracepoint, "tcp_destroy_sock", "Linux 4.16 and later have it"),
         ];

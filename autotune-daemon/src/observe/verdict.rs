@@ -348,11 +348,8 @@ impl fmt::Display for Unverified {
 
 /// Compares what `generation` gives for `grow` with what `next` shows.
 fn judge(generation: Option<Generation>, grow: &Sample, next: &Sample) -> Judgement {
-    let unverified = |expected, why| Judgement {
-        expected,
-        observed: None,
-        verdict: Verdict::Unverified(why),
-    };
+    let unverified =
+        |expected, why| Judgement { expected, observed: None, verdict: Verdict::Unverified(why) };
     let Some(generation) = generation else {
         return unverified(None, Unverified::GenerationUnknown);
     };
@@ -460,7 +457,7 @@ impl Gap<'_> {
         Some(Explanation::SetByApplication(setting))
     }
 
-    /// `tcp_set_rcvlowat`: rcvbuf = space_from_win(rcvlowat), where that is more.
+    /// `tcp_set_rcvlowat`: `rcvbuf = space_from_win(rcvlowat)`, where that is more.
     fn rcvlowat(&self) -> Option<Explanation> {
         let (grow, next) = (self.grow, self.next);
         let rcvlowat = next.rcvlowat;
@@ -481,13 +478,14 @@ impl Gap<'_> {
         if segments == 0 || next.rcvbuf <= self.expected.rcvbuf || !self.window_clamp_follows() {
             return None;
         }
-        let offered = grow.rcv_wnd.max(next.rcv_wnd).max(self.expected.window_clamp);
+        // What is advertised is rounded up to the window scale's step.
+        let step = 1_u32.checked_shl(next.rcv_wscale.into()).unwrap_or(1);
+        let clamp = self.expected.window_clamp.checked_next_multiple_of(step);
+        let offered = grow.rcv_wnd.max(next.rcv_wnd).max(clamp.unwrap_or(u32::MAX));
         let ratios = [next.scaling_ratio, grow.scaling_ratio];
         let rtts = [next.rtt_us, grow.rtt_us];
-        ratios
-            .into_iter()
-            .flat_map(|ratio| rtts.into_iter().map(move |rtt| (ratio, rtt)))
-            .find_map(|(scaling_ratio, rtt_us)| {
+        ratios.into_iter().flat_map(|ratio| rtts.into_iter().map(move |rtt| (ratio, rtt))).find_map(
+            |(scaling_ratio, rtt_us)| {
                 let input = GrowthInput {
                     space: next.space,
                     scaling_ratio,
@@ -498,11 +496,12 @@ impl Gap<'_> {
                 };
                 let ooo = smallest_ooo(self.generation, &input, offered, next.rcvbuf)?;
                 Some(Explanation::OooGrowth { ooo, offered, segments })
-            })
+            },
+        )
     }
 
-    /// `tcp_clamp_window`: rcvbuf = min(sk_rmem_alloc, tcp_rmem[2]), window_clamp left alone,
-    /// rcv_ssthresh down to two segments (from where it rises again).
+    /// `tcp_clamp_window`: `rcvbuf = min(sk_rmem_alloc, tcp_rmem[2])`, `window_clamp` left alone,
+    /// `rcv_ssthresh` down to two segments (from where it rises again).
     fn memory_clamp(&self) -> Option<Explanation> {
         let (grow, next) = (self.grow, self.next);
         let clamped = next.rcvbuf != self.expected.rcvbuf
@@ -517,7 +516,7 @@ impl Gap<'_> {
         })
     }
 
-    /// `tcp_set_window_clamp` leaves rcvbuf alone, and rcv_ssthresh at most the clamp when it lowers
+    /// `tcp_set_window_clamp` leaves `rcvbuf` alone, and `rcv_ssthresh` at most the clamp when it lowers
     /// it, at least the current window or the clamp when it raises it.
     fn window_clamp_set(&self) -> Option<Explanation> {
         let next = self.next;

@@ -72,7 +72,9 @@ async fn metrics(State(pages): State<Arc<dyn Pages>>) -> Response {
 async fn ready(State(pages): State<Arc<dyn Pages>>) -> Response {
     match pages.ready() {
         Ok(()) => "ready\n".into_response(),
-        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response(),
+        Err(why) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {why}\n")).into_response()
+        }
     }
 }
 

@@ -8,9 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use autotune_common::{Generation, ProbeCounter, SampleKind};
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
-    core::Collector,
-    proto::MetricFamily,
+    Registry, TextEncoder, core::Collector, proto::MetricFamily,
 };
 
 use crate::{
@@ -22,14 +20,39 @@ const PREFIX: &str = "tcp_autotune_";
 
 /// `divergence_bytes`: negative where the kernel gave less than the formula, positive where it gave more.
 const DIVERGENCE_BUCKETS: [f64; 13] = [
-    -16_777_216.0, -1_048_576.0, -65_536.0, -4096.0, -1.0, 0.0, 4096.0, 65_536.0, 262_144.0,
-    1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0,
+    -16_777_216.0,
+    -1_048_576.0,
+    -65_536.0,
+    -4096.0,
+    -1.0,
+    0.0,
+    4096.0,
+    65_536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
 ];
 
 /// `rcvbuf_bytes`: 4 KiB to 256 MiB, a power of two each.
 const RCVBUF_BUCKETS: [f64; 17] = [
-    4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0, 131_072.0, 262_144.0, 524_288.0, 1_048_576.0,
-    2_097_152.0, 4_194_304.0, 8_388_608.0, 16_777_216.0, 33_554_432.0, 67_108_864.0, 134_217_728.0,
+    4096.0,
+    8192.0,
+    16_384.0,
+    32_768.0,
+    65_536.0,
+    131_072.0,
+    262_144.0,
+    524_288.0,
+    1_048_576.0,
+    2_097_152.0,
+    4_194_304.0,
+    8_388_608.0,
+    16_777_216.0,
+    33_554_432.0,
+    67_108_864.0,
+    134_217_728.0,
     268_435_456.0,
 ];
 
@@ -123,14 +146,19 @@ impl Metrics {
         ))?;
         let state = StateCollector::new()?;
 
-        let kernel_info = info("kernel_info", "The running kernel and its growth formula.", &[
-            ("release", release),
-            ("generation", generation.map_or("unknown", Generation::as_str)),
-        ])?;
-        let build_info = info("build_info", "The build that is running.", &[
-            ("version", env!("CARGO_PKG_VERSION")),
-            ("revision", env!("AUTOTUNE_REVISION")),
-        ])?;
+        let kernel_info = info(
+            "kernel_info",
+            "The running kernel and its growth formula.",
+            &[
+                ("release", release),
+                ("generation", generation.map_or("unknown", Generation::as_str)),
+            ],
+        )?;
+        let build_info = info(
+            "build_info",
+            "The build that is running.",
+            &[("version", env!("CARGO_PKG_VERSION")), ("revision", env!("AUTOTUNE_REVISION"))],
+        )?;
         let collectors: [Box<dyn Collector>; 10] = [
             Box::new(growths.clone()),
             Box::new(divergence.clone()),
@@ -147,7 +175,17 @@ impl Metrics {
             registry.register(collector)?;
         }
         let samples = SampleKind::ALL.map(|kind| samples.with_label_values(&[kind.as_str()]));
-        Ok(Self { registry, growths, divergence, rcvbuf, rtt, samples, undecodable, ring_used, state })
+        Ok(Self {
+            registry,
+            growths,
+            divergence,
+            rcvbuf,
+            rtt,
+            samples,
+            undecodable,
+            ring_used,
+            state,
+        })
     }
 
     /// Counts a sample of the ring buffer.
