@@ -11,6 +11,9 @@
 pub mod flow;
 pub mod verdict;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use autotune_common::{Generation, Sample, SampleKind};
