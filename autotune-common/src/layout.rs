@@ -74,7 +74,10 @@ pub enum Need {
 }
 
 macro_rules! sock_members {
-    ($( $(#[$meta:meta])* $variant:ident = $root:literal $path:literal $need:ident, )*) => {
+    ($(
+        $(#[$meta:meta])*
+        $variant:ident = $root:literal $path:literal $need:ident $width:literal,
+    )*) => {
         /// A kernel struct member that the probes read.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
@@ -96,6 +99,13 @@ macro_rules! sock_members {
                 match self { $( Self::$variant => ($root, $path), )* }
             }
 
+            /// Width in bits that the probes load it with; 0 where they go by what the slot says, or
+            /// need the low byte or the address alone.
+            #[must_use]
+            pub const fn width(self) -> u32 {
+                match self { $( Self::$variant => $width, )* }
+            }
+
             /// Whether the probes can do without it.
             #[must_use]
             pub const fn need(self) -> Need {
@@ -108,107 +118,107 @@ macro_rules! sock_members {
 sock_members! {
     // struct sock
     /// `AF_INET` or `AF_INET6`.
-    SkcFamily = "sock" "__sk_common.skc_family" Required,
+    SkcFamily = "sock" "__sk_common.skc_family" Required 16,
     /// TCP state.
-    SkcState = "sock" "__sk_common.skc_state" Required,
+    SkcState = "sock" "__sk_common.skc_state" Required 8,
     /// Local port, host order.
-    SkcNum = "sock" "__sk_common.skc_num" Required,
+    SkcNum = "sock" "__sk_common.skc_num" Required 16,
     /// Remote port, network order.
-    SkcDport = "sock" "__sk_common.skc_dport" Required,
+    SkcDport = "sock" "__sk_common.skc_dport" Required 16,
     /// Local IPv4 address.
-    SkcRcvSaddr = "sock" "__sk_common.skc_rcv_saddr" Required,
+    SkcRcvSaddr = "sock" "__sk_common.skc_rcv_saddr" Required 32,
     /// Remote IPv4 address.
-    SkcDaddr = "sock" "__sk_common.skc_daddr" Required,
+    SkcDaddr = "sock" "__sk_common.skc_daddr" Required 32,
     /// Local IPv6 address, its first word (absent without `CONFIG_IPV6`).
-    SkcV6RcvSaddr = "sock" "__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[0]" Optional,
+    SkcV6RcvSaddr = "sock" "__sk_common.skc_v6_rcv_saddr.in6_u.u6_addr32[0]" Optional 32,
     /// Remote IPv6 address, its first word (absent without `CONFIG_IPV6`).
-    SkcV6Daddr = "sock" "__sk_common.skc_v6_daddr.in6_u.u6_addr32[0]" Optional,
+    SkcV6Daddr = "sock" "__sk_common.skc_v6_daddr.in6_u.u6_addr32[0]" Optional 32,
     /// The network namespace (absent without `CONFIG_NET_NS`, and then so are all its sysctls).
-    SkcNet = "sock" "__sk_common.skc_net.net" Required,
+    SkcNet = "sock" "__sk_common.skc_net.net" Required 64,
     /// Receive buffer limit.
-    SkRcvbuf = "sock" "sk_rcvbuf" Required,
+    SkRcvbuf = "sock" "sk_rcvbuf" Required 32,
     /// Locks that `SO_RCVBUF` sets; a bitfield before 6.9.
-    SkUserlocks = "sock" "sk_userlocks" Required,
+    SkUserlocks = "sock" "sk_userlocks" Required 0,
     /// `SO_RCVLOWAT`.
-    SkRcvlowat = "sock" "sk_rcvlowat" Required,
+    SkRcvlowat = "sock" "sk_rcvlowat" Required 32,
     /// Memory charged for queued data.
-    SkRmemAlloc = "sock" "sk_backlog.rmem_alloc.counter" Required,
+    SkRmemAlloc = "sock" "sk_backlog.rmem_alloc.counter" Required 32,
     /// Bytes in the backlog.
-    SkBacklogLen = "sock" "sk_backlog.len" Required,
+    SkBacklogLen = "sock" "sk_backlog.len" Required 32,
 
     // struct tcp_sock
     /// Window threshold.
-    RcvSsthresh = "tcp_sock" "rcv_ssthresh" Required,
+    RcvSsthresh = "tcp_sock" "rcv_ssthresh" Required 32,
     /// Payload per charged memory; absent before 6.6.
-    ScalingRatio = "tcp_sock" "scaling_ratio" Required,
+    ScalingRatio = "tcp_sock" "scaling_ratio" Required 8,
     /// Microsecond timestamps; absent before 6.7.
-    TcpUsecTs = "tcp_sock" "tcp_usec_ts" Optional,
+    TcpUsecTs = "tcp_sock" "tcp_usec_ts" Optional 0,
     /// Head of what the application has not read.
-    CopiedSeq = "tcp_sock" "copied_seq" Required,
+    CopiedSeq = "tcp_sock" "copied_seq" Required 32,
     /// Next sequence number expected.
-    RcvNxt = "tcp_sock" "rcv_nxt" Required,
+    RcvNxt = "tcp_sock" "rcv_nxt" Required 32,
     /// Advertised maximum segment size.
-    Advmss = "tcp_sock" "advmss" Required,
+    Advmss = "tcp_sock" "advmss" Required 16,
     /// Root of the out-of-order tree; null when it is empty.
-    OutOfOrderQueue = "tcp_sock" "out_of_order_queue.rb_node" Required,
+    OutOfOrderQueue = "tcp_sock" "out_of_order_queue.rb_node" Required 64,
     /// Last buffer of the out-of-order queue.
-    OooLastSkb = "tcp_sock" "ooo_last_skb" Required,
+    OooLastSkb = "tcp_sock" "ooo_last_skb" Required 64,
     /// Segments that arrived out of order.
-    RcvOoopack = "tcp_sock" "rcv_ooopack" Required,
+    RcvOoopack = "tcp_sock" "rcv_ooopack" Required 32,
     /// Most recent packet time, microseconds.
-    TcpMstamp = "tcp_sock" "tcp_mstamp" Required,
+    TcpMstamp = "tcp_sock" "tcp_mstamp" Required 64,
     /// Largest window to advertise.
-    WindowClamp = "tcp_sock" "window_clamp" Required,
+    WindowClamp = "tcp_sock" "window_clamp" Required 32,
     /// Current receive window.
-    RcvWnd = "tcp_sock" "rcv_wnd" Required,
+    RcvWnd = "tcp_sock" "rcv_wnd" Required 32,
     /// Timestamps negotiated.
-    TstampOk = "tcp_sock" "rx_opt.tstamp_ok" Required,
+    TstampOk = "tcp_sock" "rx_opt.tstamp_ok" Required 0,
     /// Window scaling negotiated.
-    WscaleOk = "tcp_sock" "rx_opt.wscale_ok" Required,
+    WscaleOk = "tcp_sock" "rx_opt.wscale_ok" Required 0,
     /// Window scale that we announced.
-    RcvWscale = "tcp_sock" "rx_opt.rcv_wscale" Required,
+    RcvWscale = "tcp_sock" "rx_opt.rcv_wscale" Required 0,
     /// Receiver's round-trip estimate, times 8.
-    RcvRttEst = "tcp_sock" "rcv_rtt_est.rtt_us" Required,
+    RcvRttEst = "tcp_sock" "rcv_rtt_est.rtt_us" Required 32,
     /// Copied per round trip as last measured.
-    RcvqSpace = "tcp_sock" "rcvq_space.space" Required,
+    RcvqSpace = "tcp_sock" "rcvq_space.space" Required 32,
     /// Sequence number at which the measurement began.
-    RcvqSeq = "tcp_sock" "rcvq_space.seq" Required,
+    RcvqSeq = "tcp_sock" "rcvq_space.seq" Required 32,
     /// When the measurement began, microseconds.
-    RcvqTime = "tcp_sock" "rcvq_space.time" Required,
+    RcvqTime = "tcp_sock" "rcvq_space.time" Required 64,
     /// Sender-side smoothed round trip, times 8.
-    SrttUs = "tcp_sock" "srtt_us" Required,
+    SrttUs = "tcp_sock" "srtt_us" Required 32,
     /// Sender-side smallest round trip.
-    RttMin = "tcp_sock" "rtt_min.s[0].v" Required,
+    RttMin = "tcp_sock" "rtt_min.s[0].v" Required 32,
     /// Payload received in order.
-    BytesReceived = "tcp_sock" "bytes_received" Required,
+    BytesReceived = "tcp_sock" "bytes_received" Required 64,
     /// Subflow of an MPTCP connection (absent without `CONFIG_MPTCP`).
-    IsMptcp = "tcp_sock" "is_mptcp" Optional,
+    IsMptcp = "tcp_sock" "is_mptcp" Optional 0,
     /// Estimated size of received segments.
-    RcvMss = "tcp_sock" "inet_conn.icsk_ack.rcv_mss" Required,
+    RcvMss = "tcp_sock" "inet_conn.icsk_ack.rcv_mss" Required 16,
 
     // struct sk_buff and its TCP control block
     /// The control block within a socket buffer.
-    SkbCb = "sk_buff" "cb" Required,
+    SkbCb = "sk_buff" "cb" Required 0,
     /// Sequence number after the buffer's last byte.
-    CbEndSeq = "tcp_skb_cb" "end_seq" Required,
+    CbEndSeq = "tcp_skb_cb" "end_seq" Required 32,
 
     // struct net
     /// Inode number of the namespace.
-    NetInum = "net" "ns.inum" Required,
+    NetInum = "net" "ns.inum" Required 32,
     /// Minimum receive buffer.
-    TcpRmemMin = "net" "ipv4.sysctl_tcp_rmem[0]" Required,
+    TcpRmemMin = "net" "ipv4.sysctl_tcp_rmem[0]" Required 32,
     /// Default receive buffer.
-    TcpRmemDefault = "net" "ipv4.sysctl_tcp_rmem[1]" Required,
+    TcpRmemDefault = "net" "ipv4.sysctl_tcp_rmem[1]" Required 32,
     /// Limit of automatic growth.
-    TcpRmemMax = "net" "ipv4.sysctl_tcp_rmem[2]" Required,
+    TcpRmemMax = "net" "ipv4.sysctl_tcp_rmem[2]" Required 32,
     /// Whether automatic growth is on.
-    TcpModerateRcvbuf = "net" "ipv4.sysctl_tcp_moderate_rcvbuf" Required,
+    TcpModerateRcvbuf = "net" "ipv4.sysctl_tcp_moderate_rcvbuf" Required 0,
     /// Round trip below which growth is damped, microseconds; absent before 6.19.
-    TcpRcvbufLowRtt = "net" "ipv4.sysctl_tcp_rcvbuf_low_rtt" Optional,
+    TcpRcvbufLowRtt = "net" "ipv4.sysctl_tcp_rcvbuf_low_rtt" Optional 32,
     /// Whether an offered window may shrink.
-    TcpShrinkWindow = "net" "ipv4.sysctl_tcp_shrink_window" Optional,
+    TcpShrinkWindow = "net" "ipv4.sysctl_tcp_shrink_window" Optional 0,
     /// Share of the buffer kept from the window, used before 6.6.
-    TcpAdvWinScale = "net" "ipv4.sysctl_tcp_adv_win_scale" Optional,
+    TcpAdvWinScale = "net" "ipv4.sysctl_tcp_adv_win_scale" Optional 0,
 }
 
 #[cfg(test)]

@@ -121,7 +121,8 @@ impl Probe {
     /// # Errors
     /// Tells a missing capability, a missing tracepoint and a refused program apart.
     pub fn load(config: &ProbeConfig<'_>) -> Result<Self, ProbeError> {
-        let interval_us = u64::try_from(config.interval.as_micros()).unwrap_or(u64::MAX);
+        let interval_ticks = ticks(config.interval)
+            .map_err(|error| other("asking for the kernel's tick", &error))?;
         let shed_above = u64::from(config.ring_bytes / 2);
         let mut loader = EbpfLoader::new();
         // The loader parses the system's BTF by itself: dropped here, so that two are never in memory.
@@ -131,7 +132,7 @@ impl Probe {
         let mut ebpf = loader
             .btf(Some(&btf))
             .override_global("SOCK_LAYOUT", config.layout, true)
-            .override_global("INTERVAL_US", &interval_us, true)
+            .override_global("INTERVAL_TICKS", &interval_ticks, true)
             .override_global("SHED_ABOVE", &shed_above, true)
             .map_max_entries("SAMPLES", config.ring_bytes)
             .verifier_log_level(VerifierLogLevel::VERBOSE)
@@ -295,6 +296,13 @@ impl ProbeLog {
 
 fn fdinfo(fd: i32, name: &str) -> Option<u64> {
     field(&std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?, name)
+}
+
+/// A time in ticks of the kernel's clock, rounded up: the coarse clocks advance once a tick.
+fn ticks(time: Duration) -> nix::Result<u64> {
+    let tick = Duration::from(nix::time::clock_getres(nix::time::ClockId::CLOCK_MONOTONIC_COARSE)?);
+    let ticks = time.as_nanos().div_ceil(tick.as_nanos().max(1));
+    Ok(u64::try_from(ticks).unwrap_or(u64::MAX))
 }
 
 /// The value of a `name:\tvalue` line.

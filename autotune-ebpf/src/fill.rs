@@ -84,8 +84,8 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         backlog_len: sk.i32(SkBacklogLen),
         rcvlowat: sk.i32(SkRcvlowat),
         tcp_rmem: [net.i32(TcpRmemMin), net.i32(TcpRmemDefault), net.i32(TcpRmemMax)],
-        tcp_rcvbuf_low_rtt: net.i32(TcpRcvbufLowRtt),
-        tcp_adv_win_scale: net.i32(TcpAdvWinScale),
+        tcp_rcvbuf_low_rtt: net.i32_or_zero(TcpRcvbufLowRtt),
+        tcp_adv_win_scale: net.low_byte(TcpAdvWinScale).cast_signed().into(),
         advmss: tp.u16(Advmss),
         rcv_mss: tp.u16(RcvMss),
         family: family,
@@ -93,12 +93,12 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         remote_port: u16::from_be(sk.u16(SkcDport)),
         version: SAMPLE_VERSION,
         kind: kind as u8,
-        scaling_ratio: tp.u8(ScalingRatio),
-        userlocks: sk.u8(SkUserlocks),
-        rcv_wscale: tp.u8(RcvWscale),
-        state: sk.u8(SkcState),
-        tcp_moderate_rcvbuf: net.u8(TcpModerateRcvbuf),
-        tcp_shrink_window: net.u8(TcpShrinkWindow),
+        scaling_ratio: tp.low_byte(ScalingRatio),
+        userlocks: sk.bits(SkUserlocks),
+        rcv_wscale: tp.bits(RcvWscale),
+        state: sk.low_byte(SkcState),
+        tcp_moderate_rcvbuf: net.low_byte(TcpModerateRcvbuf),
+        tcp_shrink_window: net.low_byte(TcpShrinkWindow),
         flags: flags,
         reserved: [0; 5],
     }
@@ -121,7 +121,7 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
 /// `flag` if the member is not 0.
 #[inline(always)]
 fn bit(tp: Base, member: SockMember, flag: u8) -> u8 {
-    if tp.u8(member) != 0 { flag } else { 0 }
+    if tp.bits(member) != 0 { flag } else { 0 }
 }
 
 /// What the kernel calls `ooo_space`.

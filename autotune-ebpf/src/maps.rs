@@ -1,11 +1,13 @@
 //! Maps and the constants that the daemon sets before load.
 
+use core::cell::UnsafeCell;
+
 use autotune_common::{ProbeCounter, Sample, SockMember};
 use aya_ebpf::{
     Global,
     bindings::BPF_SK_STORAGE_GET_F_CREATE,
     btf_maps::{PerCpuArray, RingBuf, SkStorage},
-    helpers::generated::{bpf_ringbuf_query, bpf_sk_storage_get},
+    helpers::generated::{bpf_jiffies64, bpf_ringbuf_query, bpf_sk_storage_get},
     macros::btf_map,
 };
 
@@ -16,9 +18,9 @@ use aya_ebpf::{
 pub(crate) static SOCK_LAYOUT: [Global<u32>; SockMember::COUNT] =
     [const { Global::new(u32::MAX) }; SockMember::COUNT];
 
-/// Least time between two periodic samples of a socket, microseconds.
+/// Least time between two periodic samples of a socket, in ticks of the kernel's clock.
 #[unsafe(no_mangle)]
-pub(crate) static INTERVAL_US: Global<u64> = Global::new(1_000_000);
+pub(crate) static INTERVAL_TICKS: Global<u64> = Global::new(1000);
 
 /// Fill of the ring buffer above which periodic samples are shed and the reader is woken, bytes.
 #[unsafe(no_mangle)]
@@ -38,8 +40,8 @@ static COUNTERS: PerCpuArray<[u64; ProbeCounter::COUNT], 1> = PerCpuArray::new()
 /// State of one socket; the kernel creates it zeroed.
 #[repr(C)]
 pub(crate) struct SockState {
-    /// When the next periodic sample is due, in `tcp_mstamp` microseconds.
-    pub(crate) due_us: u64,
+    /// The tick at which the next periodic sample is due.
+    pub(crate) due: u64,
     /// Samples tried so far.
     pub(crate) seq: u32,
     /// Growth events so far.
@@ -68,6 +70,66 @@ pub(crate) fn sock_state(sk: *const u8, create: bool) -> Option<&'static mut Soc
         .cast::<SockState>()
         .as_mut()
     }
+}
+
+/// How many sockets [`SKIP`] holds.
+const SKIP_SLOTS: usize = 1 << 16;
+
+/// Until which tick a socket's reads need no look: a direct-mapped cache in front of [`SOCK_STATE`], so
+/// that the common read calls no helper and touches one cache line.
+///
+/// A socket that lost its slot to another is looked up as ever. Two CPUs that write one slot at once
+/// may leave it with one socket's address and the other's tick; all that comes of it is a sample that
+/// is taken later, by an interval at most, and growths are samples in any case.
+static SKIP: SkipTable = SkipTable(UnsafeCell::new([Skip { sk: 0, until: 0 }; SKIP_SLOTS]));
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Skip {
+    sk: u64,
+    until: u64,
+}
+
+#[repr(transparent)]
+struct SkipTable(UnsafeCell<[Skip; SKIP_SLOTS]>);
+
+// SAFETY: the slots are read and written as whole words, and what races leave behind is harmless.
+unsafe impl Sync for SkipTable {}
+
+/// Whether the socket's reads need no look at this tick.
+#[inline(always)]
+pub(crate) fn is_skipped(sk: *const u8, now: u64) -> bool {
+    let (slot, key) = skip_slot(sk);
+    // SAFETY: the slot lies in the table.
+    unsafe { (*slot).sk == key && now < (*slot).until }
+}
+
+/// Lets the socket's reads pass without a look until that tick; 0 ends it.
+#[inline(always)]
+pub(crate) fn skip_until(sk: *const u8, until: u64) {
+    let (slot, key) = skip_slot(sk);
+    // SAFETY: the slot lies in the table.
+    unsafe { slot.write(Skip { sk: key, until }) }
+}
+
+/// The socket's slot, and the number that stands for the socket in it.
+#[inline(always)]
+fn skip_slot(sk: *const u8) -> (*mut Skip, u64) {
+    let table = SKIP.0.get().cast::<Skip>();
+    // The verifier makes a number of a pointer only by subtracting another.
+    let key = (sk as u64).wrapping_sub(table as u64);
+    // Sockets are some kilobytes apart: Fibonacci hashing spreads them.
+    let index =
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SKIP_SLOTS.trailing_zeros())) as usize;
+    // SAFETY: the index is below SKIP_SLOTS.
+    (unsafe { table.add(index & (SKIP_SLOTS - 1)) }, key)
+}
+
+/// The kernel's clock in ticks, which costs one load.
+#[inline(always)]
+pub(crate) fn now_ticks() -> u64 {
+    // SAFETY: takes no argument.
+    unsafe { bpf_jiffies64() }
 }
 
 /// Adds one to this CPU's count and returns the new value.

@@ -9,46 +9,51 @@ use crate::maps::SOCK_LAYOUT;
 pub(crate) struct Base(pub(crate) *const u8);
 
 impl Base {
-    /// The member as an unsigned integer of up to 32 bits, whatever its own width; 0 if absent.
+    /// A member of 32 bits that every supported kernel has.
     #[inline(always)]
     pub(crate) fn u32(self, member: SockMember) -> u32 {
-        let slot = slot(member);
-        match slot.width() {
-            32 => self.load(slot),
-            16 => self.load::<u16>(slot).into(),
-            8 => self.load::<u8>(slot).into(),
-            _ if slot.is_present() => self.bits(slot).into(),
-            _ => 0,
-        }
+        self.load(slot(member))
     }
 
-    /// The member as a signed integer of 32 bits; 0 if absent.
+    /// A member of 32 bits, signed, that every supported kernel has.
     #[inline(always)]
     pub(crate) fn i32(self, member: SockMember) -> i32 {
-        self.u32(member).cast_signed()
+        self.load(slot(member))
     }
 
-    /// The member as an unsigned integer of 16 bits; 0 if absent.
+    /// A member of 32 bits, signed; 0 if this kernel lacks it.
+    #[inline(always)]
+    pub(crate) fn i32_or_zero(self, member: SockMember) -> i32 {
+        if slot(member).is_present() { self.load(slot(member)) } else { 0 }
+    }
+
+    /// A member of 16 bits that every supported kernel has.
     #[inline(always)]
     pub(crate) fn u16(self, member: SockMember) -> u16 {
-        if slot(member).is_present() { self.load(slot(member)) } else { 0 }
+        self.load(slot(member))
     }
 
-    /// The member as an unsigned integer of up to 8 bits, or the low byte of a wider one; 0 if absent.
-    #[inline(always)]
-    pub(crate) fn u8(self, member: SockMember) -> u8 {
-        let slot = slot(member);
-        match slot.width() {
-            8 | 16 | 32 | 64 => self.load(slot),
-            _ if slot.is_present() => self.bits(slot),
-            _ => 0,
-        }
-    }
-
-    /// The member as an unsigned integer of 64 bits; 0 if absent.
+    /// A member of 64 bits that every supported kernel has.
     #[inline(always)]
     pub(crate) fn u64(self, member: SockMember) -> u64 {
+        self.load(slot(member))
+    }
+
+    /// The low byte of a member; 0 if this kernel lacks it.
+    #[inline(always)]
+    pub(crate) fn low_byte(self, member: SockMember) -> u8 {
         if slot(member).is_present() { self.load(slot(member)) } else { 0 }
+    }
+
+    /// A member of up to 8 bits, a bitfield on some kernels; 0 if this kernel lacks it.
+    #[inline(always)]
+    pub(crate) fn bits(self, member: SockMember) -> u8 {
+        let slot = slot(member);
+        if !slot.is_present() {
+            return 0;
+        }
+        let mask = ((1_u32 << slot.width()) - 1) as u8;
+        (self.load::<u8>(slot) >> slot.shift()) & mask
     }
 
     /// The struct that the member points to.
@@ -79,12 +84,6 @@ impl Base {
     #[inline(always)]
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
-    }
-
-    #[inline(always)]
-    fn bits(self, slot: MemberSlot) -> u8 {
-        let mask = ((1_u16 << slot.width()) - 1) as u8;
-        (self.load::<u8>(slot) >> slot.shift()) & mask
     }
 
     #[inline(always)]
