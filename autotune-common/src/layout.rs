@@ -135,6 +135,8 @@ sock_members! {
     SkcV6Daddr = "sock" "__sk_common.skc_v6_daddr.in6_u.u6_addr32[0]" Optional 32,
     /// The network namespace (absent without `CONFIG_NET_NS`, and then so are all its sysctls).
     SkcNet = "sock" "__sk_common.skc_net.net" Required 64,
+    /// The cookie; 0 until someone asks the kernel for it.
+    SkcCookie = "sock" "__sk_common.skc_cookie.counter" Required 64,
     /// Receive buffer limit.
     SkRcvbuf = "sock" "sk_rcvbuf" Required 32,
     /// Locks that `SO_RCVBUF` sets; a bitfield before 6.9.

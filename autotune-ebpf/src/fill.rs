@@ -58,8 +58,7 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
     fill! { record,
         // SAFETY: takes no argument.
         time_ns: bpf_ktime_get_ns(),
-        // SAFETY: `sk` is the tracepoint's own socket.
-        cookie: bpf_get_socket_cookie(sk.0.cast_mut().cast()),
+        cookie: cookie(sk),
         cgroup_id: cgroup_id,
         bytes_received: tp.u64(BytesReceived),
         seq: state.seq,
@@ -115,6 +114,16 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         } else {
             comm.cast::<[u64; 2]>().write([0; 2]);
         }
+    }
+}
+
+/// The socket's cookie, which the kernel makes when it is first asked for.
+#[inline(always)]
+fn cookie(sk: Base) -> u64 {
+    match sk.u64(SkcCookie) {
+        // SAFETY: `sk` is the tracepoint's own socket.
+        0 => unsafe { bpf_get_socket_cookie(sk.0.cast_mut().cast()) },
+        cookie => cookie,
     }
 }
 

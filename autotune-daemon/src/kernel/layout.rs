@@ -33,6 +33,17 @@ pub enum LayoutError {
         /// Where it lies.
         at: Member,
     },
+    /// The member is wider or narrower than the probes load it.
+    #[error(
+        "{} has {} bits where the probes know {}",
+        Path(*.member), .at.bit_width, .member.width()
+    )]
+    Width {
+        /// The member.
+        member: SockMember,
+        /// Where it lies.
+        at: Member,
+    },
     /// The kernel has the member in another shape, or its BTF is damaged.
     #[error("cannot find {}", Path(*.member))]
     Btf {
@@ -56,6 +67,10 @@ pub fn resolve(btf: &Btf<'_>) -> Result<ResolvedLayout, LayoutError> {
         let (root, path) = member.path();
         match (btf.member(root, path), member.need()) {
             (Ok(at), _) => {
+                // The probes load it with this width, whatever the kernel's own is.
+                if member.width() != 0 && member.width() != at.bit_width {
+                    return Err(LayoutError::Width { member, at });
+                }
                 let encoded = MemberSlot::new(at.bit_offset / 8, at.bit_offset % 8, at.bit_width);
                 *slot = encoded.ok_or(LayoutError::Unencodable { member, at })?.0;
             }
@@ -179,6 +194,20 @@ mod tests {
             error.to_string(),
             "the probes cannot read sock.sk_userlocks: 4 bits at bit 4102 of the struct"
         );
+    }
+
+    #[test]
+    fn a_member_of_another_width_is_refused_by_name() {
+        let mut builder = Builder::new();
+        Kernel { lacks: |member| member.path().0 == "sock", ..Kernel::default() }
+            .add_to(&mut builder);
+        let long = builder.int("long", 8, 1);
+        let mut members = Kernel::default().members(&mut builder, "sock");
+        members.retain(|(name, ..)| *name != "sk_rcvbuf");
+        members.push(("sk_rcvbuf", long, 512 * 8));
+        builder.plain_struct("sock", 1024, &members);
+        let error = resolve(&Btf::parse(&builder.build()).unwrap()).unwrap_err();
+        assert_eq!(error.to_string(), "sock.sk_rcvbuf has 64 bits where the probes know 32");
     }
 
     #[test]

@@ -169,28 +169,36 @@ impl Kernel {
     /// Adds the types of the members of one struct and returns the members.
     pub(super) fn members(&self, builder: &mut Builder, root: &str) -> Vec<Field> {
         let paths = SockMember::ALL.iter().filter(|member| !(self.lacks)(member));
-        let paths = paths.map(|member| member.path()).filter(|path| path.0 == root);
-        let paths: Vec<_> = paths.map(|(_, path)| path).collect();
+        let paths = paths.filter(|member| member.path().0 == root);
+        let paths: Vec<_> = paths.map(|member| (member.path().1, member.width())).collect();
         self.emit(builder, &paths).0
     }
 
-    /// Lays out one level of the paths: its members and their size in bytes.
-    fn emit(&self, builder: &mut Builder, paths: &[&'static str]) -> (Vec<Field>, u32) {
+    /// Lays out one level of the paths, each with its width in bits: its members and their size in
+    /// bytes.
+    fn emit(&self, builder: &mut Builder, paths: &[(&'static str, u32)]) -> (Vec<Field>, u32) {
         let (mut members, mut size) = (Vec::new(), 0);
         let mut names: Vec<&str> = Vec::new();
-        for path in paths {
+        for (path, bits) in paths {
             let name = path.split(['.', '[']).next().unwrap();
             if names.contains(&name) {
                 continue;
             }
             names.push(name);
-            let rests = paths.iter().filter_map(|path| path.strip_prefix(name));
-            let rests: Vec<_> = rests.filter(|rest| rest.starts_with(['.', '['])).collect();
-            let indexed = rests.iter().any(|rest| rest.starts_with('['));
-            let below: Vec<_> = rests.iter().filter_map(|rest| rest.split_once('.')).collect();
-            let below: Vec<_> = below.into_iter().map(|(_, rest)| rest).collect();
+            let rests: Vec<_> = paths
+                .iter()
+                .filter_map(|(path, bits)| Some((path.strip_prefix(name)?, *bits)))
+                .filter(|(rest, _)| rest.starts_with(['.', '[']))
+                .collect();
+            let indexed = rests.iter().any(|(rest, _)| rest.starts_with('['));
+            let below: Vec<_> = rests
+                .iter()
+                .filter_map(|(rest, bits)| Some((rest.split_once('.')?.1, *bits)))
+                .collect();
             let (mut ty, mut width) = if below.is_empty() {
-                (builder.int("int", 4, u32::from(name != "space" || self.signed_space)), 4)
+                let bytes = if *bits == 0 { 4 } else { bits / 8 };
+                let signed = u32::from(name != "space" || self.signed_space);
+                (builder.int("int", bytes, signed), bytes)
             } else {
                 let (inner, size) = self.emit(builder, &below);
                 // As in the kernel: the sysctls' struct has a name.
