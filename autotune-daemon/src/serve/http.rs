@@ -96,3 +96,86 @@ async fn landing(State(pages): State<Arc<dyn Pages>>) -> Html<String> {
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    struct Fixed {
+        ready: bool,
+    }
+
+    impl Pages for Fixed {
+        fn metrics(&self) -> Result<String, String> {
+            if self.ready { Ok("up 1\n".to_owned()) } else { Err("no map".to_owned()) }
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            if self.ready { Ok(()) } else { Err("detached".to_owned()) }
+        }
+
+        fn summary(&self) -> String {
+            "<script>&".to_owned()
+        }
+    }
+
+    async fn get(ready: bool, request: &str) -> String {
+        let listener = bind("127.0.0.1:0").await.unwrap().remove(0);
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(serve(listener, Arc::new(Fixed { ready })));
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        server.abort();
+        String::from_utf8(answer).unwrap()
+    }
+
+    async fn page(ready: bool, path: &str) -> String {
+        get(ready, &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")).await
+    }
+
+    #[tokio::test]
+    async fn pages_answer_with_their_status_and_type() {
+        let metrics = page(true, "/metrics").await;
+        assert!(metrics.starts_with("HTTP/1.1 200"), "{metrics}");
+        assert!(metrics.contains("content-type: text/plain; version=0.0.4"), "{metrics}");
+        assert!(metrics.ends_with("up 1\n"), "{metrics}");
+        assert!(page(true, "/healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(page(true, "/readyz").await.ends_with("ready\n"));
+        assert!(page(true, "/nothing").await.starts_with("HTTP/1.1 404"));
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_said() {
+        let ready = page(false, "/readyz").await;
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("not ready: detached\n"));
+        let metrics = page(false, "/metrics").await;
+        assert!(metrics.starts_with("HTTP/1.1 500") && metrics.ends_with("no metrics: no map\n"));
+    }
+
+    #[tokio::test]
+    async fn the_landing_page_shows_text_as_text() {
+        assert!(page(true, "/").await.contains("<pre>&lt;script&gt;&amp;</pre>"));
+    }
+
+    #[tokio::test]
+    async fn a_request_that_is_none_is_refused() {
+        assert!(get(true, "nonsense\r\n\r\n").await.starts_with("HTTP/1.1 400"));
+        let post =
+            get(true, "POST /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+    }
+
+    #[tokio::test]
+    async fn addresses_are_bound_as_they_are_written() {
+        assert!(bind("[::1]:0").await.is_ok_and(|bound| bound.len() == 1));
+        assert!(bind("127.0.0.1").await.is_err());
+        assert!(bind("127.0.0.1:99999").await.is_err());
+        let taken = bind("127.0.0.1:0").await.unwrap();
+        let address = taken.first().unwrap().local_addr().unwrap().to_string();
+        assert_eq!(bind(&address).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -392,7 +392,12 @@ impl StateCollector {
             program_missed,
             map_memory,
         ];
-        collectors.into_iter().flat_map(Collector::collect).collect()
+        // A family without a value yet cannot be encoded.
+        collectors
+            .into_iter()
+            .flat_map(Collector::collect)
+            .filter(|family| !family.get_metric().is_empty())
+            .collect()
     }
 }
 
@@ -416,4 +421,158 @@ fn info(name: &str, help: &str, labels: &[(&str, &str)]) -> prometheus::Result<I
     let gauge = IntGaugeVec::new(opts(name, help), &names)?;
     gauge.with_label_values(&values).set(1);
     Ok(gauge)
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_common::{Sample, sample::SAMPLE_VERSION};
+
+    use super::*;
+    use crate::observe::{Cause, Flow, Observer};
+
+    fn metrics() -> Metrics {
+        Metrics::new("6.18.0-test", Some(Generation::V6_18)).unwrap()
+    }
+
+    fn value(text: &str, series: &str) -> Option<f64> {
+        text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    fn series(text: &str) -> Vec<&str> {
+        text.lines().filter(|line| !line.starts_with('#')).collect()
+    }
+
+    /// A growth that the kernel did not do, found through the observer.
+    fn divergent() -> Vec<Finding> {
+        let grow = Sample {
+            version: SAMPLE_VERSION,
+            kind: SampleKind::Grow as u8,
+            seq: 1,
+            growths: 1,
+            copied: 131_072,
+            inq: 61_440,
+            space: 65_483,
+            scaling_ratio: 251,
+            rcvbuf: 131_072,
+            window_clamp: 128_512,
+            tcp_rmem: [4096, 131_072, 33_554_432],
+            tcp_moderate_rcvbuf: 1,
+            ..Sample::ZERO
+        };
+        let mut observer = Observer::new(Some(Generation::V6_18), 1);
+        observer.handle(&grow);
+        observer.handle(&Sample { kind: SampleKind::Close as u8, seq: 2, rtt_us: 250, ..grow });
+        std::iter::from_fn(|| observer.poll()).collect()
+    }
+
+    #[test]
+    fn findings_are_counted_under_their_names() {
+        let metrics = metrics();
+        for finding in divergent() {
+            metrics.finding(&finding);
+        }
+        metrics.finding(&Finding::GrowthsMissed { count: 7 });
+        let text = metrics.render(&State::default()).unwrap();
+        let growths =
+            |labels: &str| value(&text, &format!("tcp_autotune_growths_total{{{labels}}}"));
+        assert_eq!(growths(r#"cause="none",outcome="grow",verdict="divergent""#), Some(1.0));
+        assert_eq!(
+            growths(r#"cause="samples_lost",outcome="unknown",verdict="unverified""#),
+            Some(7.0)
+        );
+        // Expected 160035 and observed 131072.
+        assert_eq!(value(&text, "tcp_autotune_divergence_bytes_sum"), Some(-28_963.0));
+        assert_eq!(value(&text, r#"tcp_autotune_rcvbuf_bytes_sum{at="close"}"#), Some(131_072.0));
+        assert_eq!(value(&text, r#"tcp_autotune_rtt_seconds_sum{at="close"}"#), Some(0.000_25));
+    }
+
+    #[test]
+    fn state_is_shown_as_it_is_at_the_scrape() {
+        let metrics = metrics();
+        let state = State { flows: 3, map_memory: 4096, ..State::default() };
+        for flows in [3, 9, 2] {
+            let text = metrics.render(&State { flows, ..state.clone() }).unwrap();
+            assert_eq!(value(&text, "tcp_autotune_flows"), Some(f64::from(flows as u32)));
+            assert_eq!(value(&text, "tcp_autotune_map_memory_bytes"), Some(4096.0));
+        }
+    }
+
+    #[test]
+    fn every_family_is_explained_by_a_sentence() {
+        let text = metrics().render(&State::default()).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("# HELP tcp_autotune_")) {
+            assert!(line.ends_with('.'), "{line}");
+        }
+        let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
+        assert_eq!(text.lines().filter(|line| line.starts_with("# HELP")).count(), types);
+    }
+
+    #[test]
+    fn the_number_of_series_does_not_depend_on_the_traffic() {
+        let metrics = metrics();
+        let programs: Vec<ProgramStats> = TRACEPOINTS
+            .iter()
+            .map(|&name| ProgramStats {
+                name,
+                runs: 1,
+                run_time: std::time::Duration::from_secs(1),
+                missed: 0,
+                verified_instructions: 1,
+                jited_bytes: 1,
+            })
+            .collect();
+        let state = State { programs, ..State::default() };
+        // Everything that can ever be counted.
+        for outcome in autotune_common::Outcome::ALL {
+            for cause in Cause::ALL {
+                for verdict in ["explained", "unverified"] {
+                    let labels = [outcome.as_str(), verdict, cause.as_str()];
+                    metrics.growths.with_label_values(&labels).inc();
+                }
+            }
+        }
+        metrics.finding(&Finding::GrowthsMissed { count: 1 });
+        let most = series(&metrics.render(&state).unwrap()).len();
+        assert!(most < 300, "{most} series");
+        // Many sockets with addresses, ports, pids and cookies of their own.
+        for cookie in 1..2000_u64 {
+            let sample = Sample {
+                cookie,
+                pid: cookie as u32,
+                remote_port: cookie as u16,
+                rcvbuf: 1 << (cookie % 30),
+                rtt_us: cookie as u32,
+                ..Sample::ZERO
+            };
+            metrics.finding(&Finding::Closed(Box::new(Flow::new(&sample))));
+        }
+        assert_eq!(series(&metrics.render(&state).unwrap()).len(), most);
+    }
+
+    #[test]
+    fn labels_are_from_a_closed_list() {
+        let text = metrics().render(&State::default()).unwrap();
+        for line in series(&text) {
+            for label in line.split(['{', ',']).filter_map(|part| part.split_once("=\"")) {
+                assert!(
+                    matches!(
+                        label.0,
+                        "outcome"
+                            | "verdict"
+                            | "cause"
+                            | "at"
+                            | "le"
+                            | "kind"
+                            | "tracepoint"
+                            | "program"
+                            | "release"
+                            | "generation"
+                            | "version"
+                            | "revision"
+                    ),
+                    "{line}"
+                );
+            }
+        }
+    }
 }
