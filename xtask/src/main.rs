@@ -1,4 +1,4 @@
-//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`].
+//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`].
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -8,6 +8,7 @@
 
 mod build;
 mod command;
+mod demo;
 mod setup;
 mod workspace;
 
@@ -33,6 +34,17 @@ enum Verb {
     },
     /// Build everything in release mode, after the setup if it is needed.
     Build,
+    /// Run the daemon on real TCP flows over loopback, and show each growth with its verdict.
+    Demo {
+        /// Seconds for which the flows send.
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 5,
+            value_parser = clap::value_parser!(u64).range(1..=600)
+        )]
+        seconds: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -40,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Setup { test: false } => setup::run(),
         Verb::Setup { test: true } => setup::run_for_tests(),
         Verb::Build => build::run().map(|_| ()),
+        Verb::Demo { seconds } => demo::run(seconds),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
