@@ -47,7 +47,9 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 /// The command as one would type it, with the variables that it sets.
 pub(crate) fn line(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(name, value)| {
-        Some(format!("{}={}", name.to_string_lossy(), value?.to_string_lossy()))
+        // cargo wants flags apart by a control character.
+        let value = value?.to_string_lossy().replace('\x1f', " ");
+        Some(format!("{}={value}", name.to_string_lossy()))
     });
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();

@@ -1,4 +1,4 @@
-//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`].
+//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`], [`mod@test`].
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -10,6 +10,7 @@ mod build;
 mod command;
 mod demo;
 mod setup;
+mod test;
 mod workspace;
 
 use std::{io::Write as _, process::ExitCode};
@@ -45,6 +46,8 @@ enum Verb {
         )]
         seconds: u64,
     },
+    /// Check formatting, lints, documentation, licences, and run every test.
+    Test,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
         Verb::Setup { test: true } => setup::run_for_tests(),
         Verb::Build => build::run().map(|_| ()),
         Verb::Demo { seconds } => demo::run(seconds),
+        // Says itself what failed: its last line is a count for whoever reads it by program.
+        Verb::Test => return test::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
