@@ -32,9 +32,18 @@ impl Tally {
                 test = name;
             }
             if let Some((_, why)) = line.split_once(MARK) {
+                let why = why.trim();
+                // A test may name itself, by its path or by the last part of it.
+                let named = test.rsplit("::").next().is_some_and(|last| {
+                    [test, last].iter().any(|name| why.starts_with(&format!("{name}: ")))
+                });
+                let told = if test.is_empty() || named {
+                    why.to_owned()
+                } else {
+                    format!("{test}: {why}")
+                };
                 self.skipped.insert((self.binaries, test.to_owned()));
-                let at = if test.is_empty() { String::new() } else { format!("{test}: ") };
-                self.skipped_lines.push(format!("{at}{}", why.trim()));
+                self.skipped_lines.push(told);
             }
             if let Some(result) = line.strip_prefix("test result: ") {
                 self.passed += number_before(result, " passed");
@@ -115,7 +124,7 @@ mod tests {
             "|ok",
             "|test loses ... ",
             &format!("|{MARK} {skipped}"),
-            &format!("|{MARK} twice"),
+            &format!("|{MARK} loses: twice"),
             "|ok",
             "|test passes ... ok",
             "|test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
