@@ -84,7 +84,8 @@ pub(crate) fn has_packaged_clippy() -> bool {
 }
 
 const RUSTUP_ADVICE: &str = "with rustup it takes `rustup toolchain install nightly --profile minimal \
-     --component rust-src` and `cargo install bpf-linker` (or a prebuilt one: see bpf-linker's README)";
+     --component rust-src` and `cargo install bpf-linker`, or a prebuilt bpf-linker (see its README), \
+     with an LLVM at least as new as nightly's";
 
 fn check() -> anyhow::Result<()> {
     Toolchain::find().map(|_| ()).map_err(|error| anyhow!("after the setup, {error}"))
@@ -93,7 +94,8 @@ fn check() -> anyhow::Result<()> {
 fn by_packages() -> anyhow::Result<()> {
     let apt = Apt::find()?;
     let mut packages = Vec::new();
-    if Compiler::find().is_none() {
+    // A nightly will not do here: its LLVM may be newer than the one of the linker below.
+    if !matches!(Compiler::find(), Some(Compiler::Packaged(_))) {
         packages.extend(COMPILER_PACKAGES);
     }
     let linker = find_linker().is_some();
@@ -122,15 +124,16 @@ fn by_rustup() -> anyhow::Result<()> {
         bail!("there is no rustup");
     }
     if Compiler::find().is_none() {
-        command::run(Command::new("rustup").args([
-            "toolchain",
-            "install",
-            "nightly",
-            "--profile",
-            "minimal",
-            "--component",
-            "rust-src",
-        ]))?;
+        let mut rustup = Command::new("rustup");
+        if command::succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "--version"]))
+        {
+            // Installing the toolchain again would update it, which nobody asked for.
+            rustup.args(["component", "add", "rust-src", "--toolchain", "nightly"]);
+        } else {
+            rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+            rustup.args(["--component", "rust-src"]);
+        }
+        command::run(&mut rustup)?;
     }
     if find_linker().is_none() {
         command::run(cargo().args(["install", "bpf-linker"]))?;
