@@ -146,10 +146,10 @@ fn ooo(tp: Base, rcv_nxt: u32) -> u32 {
 /// The address as network-order words of IPv6, mapped if the socket is IPv4.
 #[inline(always)]
 fn address(sk: Base, family: u16, v6: SockMember, v4: SockMember) -> [u32; 4] {
-    if family == AF_INET6 {
-        if let Some(words) = sk.words(v6) {
-            return words;
-        }
+    if family == AF_INET6
+        && let Some(words) = sk.words(v6)
+    {
+        return words;
     }
     [0, 0, 0xffff_u32.to_be(), sk.u32(v4)]
 }

@@ -106,6 +106,29 @@ impl Toolchain {
         target_dir: &Path,
         features: &[&str],
     ) -> Result<PathBuf, Error> {
+        let mut cargo = self.cargo("build", workspace, target_dir, features);
+        let output = cargo.output().map_err(|source| Error::Spawn {
+            program: cargo.get_program().to_string_lossy().into_owned(),
+            source,
+        })?;
+        if !output.status.success() {
+            return Err(Error::Build {
+                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            });
+        }
+        Ok(target_dir.join(TARGET).join("release").join("autotune-ebpf"))
+    }
+
+    /// `cargo build`, or another subcommand that takes the same options, of `autotune-ebpf` with this
+    /// toolchain.
+    #[must_use]
+    pub fn cargo(
+        &self,
+        subcommand: &str,
+        workspace: &Path,
+        target_dir: &Path,
+        features: &[&str],
+    ) -> Command {
         let mut rustflags = OsString::from("-Cdebuginfo=2\x1f-Clink-arg=--btf\x1f-Clinker=");
         rustflags.push(&self.linker);
         let mut cargo = match &self.compiler {
@@ -123,7 +146,7 @@ impl Toolchain {
                 rustup
             }
         };
-        cargo.args(["build", "--release", "--package", "autotune-ebpf", "--target", TARGET]);
+        cargo.args([subcommand, "--release", "--package", "autotune-ebpf", "--target", TARGET]);
         if self.compiler == Compiler::Nightly {
             cargo.args(["-Z", "build-std=core"]);
         }
@@ -153,21 +176,14 @@ impl Toolchain {
                 cargo.env_remove(name);
             }
         }
-        let output = cargo.output().map_err(|source| Error::Spawn {
-            program: cargo.get_program().to_string_lossy().into_owned(),
-            source,
-        })?;
-        if !output.status.success() {
-            return Err(Error::Build {
-                stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-            });
-        }
-        Ok(target_dir.join(TARGET).join("release").join("autotune-ebpf"))
+        cargo
     }
 }
 
 impl Compiler {
-    fn find() -> Option<Self> {
+    /// The compiler that this machine has.
+    #[must_use]
+    pub fn find() -> Option<Self> {
         let packaged = env::var_os("AUTOTUNE_EBPF_RUSTC")
             .map_or_else(|| PathBuf::from("/usr/bin/rustc"), PathBuf::from);
         if has_prebuilt_core(&packaged) {
@@ -197,7 +213,8 @@ fn has_nightly_source() -> bool {
 }
 
 /// `bpf-linker` on the path, or where `cargo install` puts it.
-fn find_linker() -> Option<PathBuf> {
+#[must_use]
+pub fn find_linker() -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let cargo_home = env::var_os("CARGO_HOME")
         .map(PathBuf::from)
