@@ -78,11 +78,8 @@ impl Flow {
 
     /// A connection over loopback.
     pub(crate) fn connect(self) -> Pair {
-        let address: SocketAddr = if self.v6 {
-            (Ipv6Addr::LOCALHOST, 0).into()
-        } else {
-            (Ipv4Addr::LOCALHOST, 0).into()
-        };
+        let address: SocketAddr =
+            if self.v6 { (Ipv6Addr::LOCALHOST, 0).into() } else { (Ipv4Addr::LOCALHOST, 0).into() };
         let listener = self.listen(address);
         let sender = self.socket();
         let address = listener.local_addr().expect("an address");
