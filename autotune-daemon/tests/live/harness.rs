@@ -148,14 +148,6 @@ impl Watch {
         lock(&self.shared.seen)
     }
 
-    pub(crate) fn counters(&self) -> Counters {
-        lock(&self.probe).counters().expect("counters")
-    }
-
-    pub(crate) fn programs(&self) -> Vec<ProgramStats> {
-        lock(&self.probe).program_stats().expect("statistics")
-    }
-
     /// Waits until this is so.
     pub(crate) fn until(&self, what: &str, mut so: impl FnMut(&Seen) -> bool) {
         let start = Instant::now();
@@ -249,11 +241,6 @@ impl Seen {
         while let Some(finding) = self.observer.poll() {
             self.findings.push(finding);
         }
-    }
-
-    /// The growths of these sockets that were judged so far.
-    pub(crate) fn growths(&self, cookies: &[u64]) -> Vec<&Growth> {
-        growths(&self.findings, cookies)
     }
 }
 
