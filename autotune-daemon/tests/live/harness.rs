@@ -350,7 +350,8 @@ pub(crate) fn tally(growths: &[&Growth]) -> String {
 
 /// A growth in one line, as the daemon prints it.
 pub(crate) fn shown(growth: &Growth) -> String {
-    GrowthRecord::new(kernel().detected.generation, growth).to_string()
+    // Text does not name the generation.
+    GrowthRecord::new(None, growth).to_string()
 }
 
 /// What the observer finds in these samples, if the kernel were of this generation.

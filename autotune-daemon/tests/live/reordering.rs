@@ -98,6 +98,7 @@ fn bursts(from: &Namespace, to: &Namespace, hold: &AtomicUsize) -> u64 {
     }
     drop(orders);
     sending.join().expect("the sender ends");
+    assert_eq!(reader.read(&mut buffer).expect("the end"), 0);
     cookie
 }
 
