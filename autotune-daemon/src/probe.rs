@@ -1,7 +1,11 @@
 //! Loads the probes, sets their constants, attaches them, and reads what they count: with
 //! `source/ring.rs` the only file that names aya.
 
-use std::{io, os::fd::AsRawFd as _, time::Duration};
+use std::{
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+    time::Duration,
+};
 
 use autotune_common::{ProbeCounter, SockLayout};
 use aya::{
@@ -255,6 +259,26 @@ impl Probe {
             })
             .collect()
     }
+}
+
+/// Keeps the kernel counting the runs of every BPF program on this host, and their time, until it is
+/// dropped.
+#[derive(Debug)]
+#[must_use = "the kernel stops counting when this is dropped"]
+pub struct RunCounting {
+    /// The kernel counts while this is open.
+    _descriptor: OwnedFd,
+}
+
+/// Has the kernel count runs and run time ([`ProgramStats::runs`]), whatever `kernel.bpf_stats_enabled`
+/// says. It adds some 20 ns to each run of each program on the host.
+///
+/// # Errors
+/// When it is not permitted (CAP_SYS_ADMIN), or the kernel is older than 5.8.
+pub fn count_runs() -> Result<RunCounting, ProbeError> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime)
+        .map(|descriptor| RunCounting { _descriptor: descriptor })
+        .map_err(|error| other("having the runs of programs counted", &error))
 }
 
 /// Memory that the kernel holds for the BPF maps of this process, bytes: it is not part of its resident

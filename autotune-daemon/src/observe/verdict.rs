@@ -446,15 +446,24 @@ impl Gap<'_> {
         let (grow, next) = (self.grow, self.next);
         let setting = match (grow.is_locked(), next.is_locked()) {
             _ if next.bytes_received < grow.bytes_received => Setting::Reconnected,
+            _ if !self.rcvbuf_set() => return None,
             (false, true) => Setting::Rcvbuf { rcvbuf: next.rcvbuf },
             (true, false) => Setting::Unlocked,
             // Nothing but setsockopt moves the buffer of a locked socket.
-            (true, true) if next.rcvbuf != grow.rcvbuf => {
-                Setting::RcvbufAgain { before: grow.rcvbuf, after: next.rcvbuf }
-            }
-            _ => return None,
+            (true, true) => Setting::RcvbufAgain { before: grow.rcvbuf, after: next.rcvbuf },
+            (false, false) => return None,
         };
         Some(Explanation::SetByApplication(setting))
+    }
+
+    /// `__sock_set_rcvbuf` stores twice the value of `SO_RCVBUF`, or a minimum that is even too, and
+    /// leaves `window_clamp` as it is until the ratio changes. `SO_BUF_LOCK` moves neither: a buffer that
+    /// is unlocked and moved was set before.
+    fn rcvbuf_set(&self) -> bool {
+        let Sample { rcvbuf, window_clamp, .. } = *self.next;
+        rcvbuf != self.expected.rcvbuf
+            && rcvbuf % 2 == 0
+            && (window_clamp == self.expected.window_clamp || self.window_clamp_follows())
     }
 
     /// `tcp_set_rcvlowat`: `rcvbuf = space_from_win(rcvlowat)`, where that is more.
@@ -516,18 +525,21 @@ impl Gap<'_> {
         })
     }
 
-    /// `tcp_set_window_clamp` leaves `rcvbuf` alone, and `rcv_ssthresh` at most the clamp when it lowers
-    /// it, at least the current window or the clamp when it raises it.
+    /// `tcp_set_window_clamp` leaves `rcvbuf` alone. A clamp below `rcv_ssthresh` brings that down to it;
+    /// one above leaves no trace and is not told from a kernel that converts otherwise, unless no ratio
+    /// gives so large a window.
     fn window_clamp_set(&self) -> Option<Explanation> {
-        let next = self.next;
+        let (grow, next) = (self.grow, self.next);
         if next.rcvbuf != self.expected.rcvbuf {
             return None;
         }
         let window_clamp = next.window_clamp;
         let set = if window_clamp < self.expected.window_clamp {
             next.rcv_ssthresh <= window_clamp
+                && window_clamp <= grow.rcv_ssthresh.max(next.rcv_ssthresh)
         } else {
             next.rcv_ssthresh >= next.rcv_wnd.min(window_clamp)
+                && window_clamp > win_from_space(next.rcvbuf, u8::MAX).cast_unsigned()
         };
         set.then_some(Explanation::SetByApplication(Setting::WindowClamp { window_clamp }))
     }
