@@ -17,15 +17,15 @@ pub const SAMPLE_VERSION: u8 = 1;
 pub const SOCK_RCVBUF_LOCK: u8 = 2;
 
 /// The connection negotiated TCP timestamps (`rx_opt.tstamp_ok`).
-pub const FLAG_TIMESTAMPS: u8 = 1 << 0;
+pub const FLAG_TIMESTAMPS: u16 = 1 << 0;
 /// Its timestamps tick in microseconds, not milliseconds (`tcp_usec_ts`).
-pub const FLAG_USEC_TS: u8 = 1 << 1;
+pub const FLAG_USEC_TS: u16 = 1 << 1;
 /// The connection negotiated window scaling (`rx_opt.wscale_ok`).
-pub const FLAG_WSCALE: u8 = 1 << 2;
+pub const FLAG_WSCALE: u16 = 1 << 2;
 /// A subflow of an MPTCP connection (`is_mptcp`): the MPTCP socket drives its receive buffer.
-pub const FLAG_MPTCP: u8 = 1 << 3;
+pub const FLAG_MPTCP: u16 = 1 << 3;
 /// `pid` and `comm` name the task that read from the socket, not a bystander of a softirq.
-pub const FLAG_READER: u8 = 1 << 4;
+pub const FLAG_READER: u16 = 1 << 4;
 
 /// Declares a `repr(C)` struct without padding, whose bytes can be read back without `unsafe`.
 macro_rules! wire_struct {
@@ -171,9 +171,9 @@ wire_struct! {
         /// `net.ipv4.tcp_shrink_window` of the socket's namespace.
         pub tcp_shrink_window: u8,
         /// `FLAG_*` bits.
-        pub flags: u8,
+        pub flags: u16,
         /// Unused, 0.
-        pub reserved: [u8; 5],
+        pub reserved: u32,
         /// Local address; IPv4 as an IPv4-mapped IPv6 address.
         pub local_addr: [u8; 16],
         /// Remote address; IPv4 as an IPv4-mapped IPv6 address.
@@ -220,7 +220,7 @@ impl Sample {
 
     /// Whether a `FLAG_*` bit is set.
     #[must_use]
-    pub const fn has(&self, flag: u8) -> bool {
+    pub const fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
     }
 

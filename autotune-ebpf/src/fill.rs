@@ -99,10 +99,10 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         tcp_moderate_rcvbuf: net.low_byte(TcpModerateRcvbuf),
         tcp_shrink_window: net.low_byte(TcpShrinkWindow),
         flags: flags,
-        reserved: [0; 5],
+        reserved: 0,
     }
     // SAFETY: the record is reserved for a Sample, whose addresses lie at multiples of 4 bytes; the
-    // helper writes 16 bytes at `comm` (all of them: the rest is zeroed).
+    // helper writes all 16 bytes of `comm`.
     unsafe {
         let local = address(sk, family, SkcV6RcvSaddr, SkcRcvSaddr);
         (&raw mut (*record).local_addr).cast::<[u32; 4]>().write(local);
@@ -112,7 +112,11 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         if reader {
             bpf_get_current_comm(comm.cast(), size_of::<[u8; 16]>() as u32);
         } else {
-            comm.cast::<[u64; 2]>().write([0; 2]);
+            // Volatile, as the compiler would make it a call of memset, a function that libbpf does not
+            // load.
+            for word in 0..4 {
+                comm.cast::<u32>().add(word).write_volatile(0);
+            }
         }
     }
 }
@@ -129,7 +133,7 @@ fn cookie(sk: Base) -> u64 {
 
 /// `flag` if the member is not 0.
 #[inline(always)]
-fn bit(tp: Base, member: SockMember, flag: u8) -> u8 {
+fn bit(tp: Base, member: SockMember, flag: u16) -> u16 {
     if tp.bits(member) != 0 { flag } else { 0 }
 }
 

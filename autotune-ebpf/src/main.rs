@@ -115,7 +115,7 @@ fn socket(sk: *const u8) -> Option<Socket> {
 #[inline(always)]
 fn emit(kind: SampleKind, socket: Socket, state: &mut SockState, submit_flags: u64) -> u64 {
     state.seq = state.seq.wrapping_add(1);
-    let Some(mut record) = SAMPLES.reserve(0) else {
+    let Some(mut record) = SAMPLES.reserve_untyped::<Sample>(0) else {
         return lost(kind);
     };
     fill(record.as_mut_ptr(), kind, socket, state);
