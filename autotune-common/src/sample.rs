@@ -183,10 +183,13 @@ wire_struct! {
     }
 }
 
-// The ring buffer aligns records to 8 bytes and the probes write 4 bytes of an address at a time.
+// The ring buffer aligns records to 8 bytes; the probes write 4 bytes of an address and of the unused
+// bytes at a time, and 8 of the name.
 const _: () = assert!(Sample::SIZE == 208 && align_of::<Sample>() == 8);
 const _: () = assert!(core::mem::offset_of!(Sample, local_addr) % 4 == 0);
 const _: () = assert!(core::mem::offset_of!(Sample, remote_addr) % 4 == 0);
+const _: () = assert!(core::mem::offset_of!(Sample, reserved) % 4 == 3);
+const _: () = assert!(core::mem::offset_of!(Sample, comm) % 8 == 0);
 
 impl Sample {
     /// The sample of a ring-buffer or capture record.

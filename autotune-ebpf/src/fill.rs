@@ -27,7 +27,9 @@ pub(crate) struct Socket {
 macro_rules! fill {
     ($record:ident, $( $field:ident: $value:expr, )*) => {
         // A sample without one of its fields named here does not compile.
-        let _ = |Sample { $( $field: _, )* local_addr: _, remote_addr: _, comm: _ }: Sample| ();
+        let _ = |Sample {
+                     $( $field: _, )* reserved: _, local_addr: _, remote_addr: _, comm: _
+                 }: Sample| ();
         // SAFETY: the record is reserved for a Sample, and each write stays within its field.
         unsafe { $( (&raw mut (*$record).$field).write($value); )* }
     };
@@ -100,11 +102,15 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         tcp_moderate_rcvbuf: net.u8(TcpModerateRcvbuf),
         tcp_shrink_window: net.u8(TcpShrinkWindow),
         flags: flags,
-        reserved: [0; 5],
     }
-    // SAFETY: the record is reserved for a Sample, whose addresses lie at multiples of 4 bytes; the
-    // helper writes 16 bytes at `comm` (all of them: the rest is zeroed).
+    // SAFETY: the record is reserved for a Sample, whose addresses lie at multiples of 4 bytes, as does
+    // all but the first of its unused bytes, and whose `comm` lies at a multiple of 8; the helper writes
+    // all its 16 bytes (the rest is zeroed).
     unsafe {
+        // Five zeros in one go would be a call of memset, a function that libbpf does not load.
+        let reserved = (&raw mut (*record).reserved).cast::<u8>();
+        reserved.write(0);
+        reserved.add(1).cast::<u32>().write(0);
         let local = address(sk, family, SkcV6RcvSaddr, SkcRcvSaddr);
         (&raw mut (*record).local_addr).cast::<[u32; 4]>().write(local);
         let remote = address(sk, family, SkcV6Daddr, SkcDaddr);
@@ -113,7 +119,9 @@ pub(crate) fn fill(record: *mut Sample, kind: SampleKind, socket: Socket, state:
         if reader {
             bpf_get_current_comm(comm.cast(), size_of::<[u8; 16]>() as u32);
         } else {
-            comm.cast::<[u64; 2]>().write([0; 2]);
+            // Volatile for the same reason.
+            comm.cast::<u64>().write_volatile(0);
+            comm.cast::<u64>().add(1).write_volatile(0);
         }
     }
 }

@@ -91,7 +91,7 @@ fn emit(
     used: u64,
 ) -> i32 {
     state.seq = state.seq.wrapping_add(1);
-    let Some(mut record) = SAMPLES.reserve(0) else {
+    let Some(mut record) = SAMPLES.reserve_untyped::<Sample>(0) else {
         return lost(ctx, kind);
     };
     fill(record.as_mut_ptr(), kind, socket, state);

@@ -1,6 +1,6 @@
 //! Maps and the constants that the daemon sets before load.
 
-use autotune_common::{ProbeCounter, Sample, SockMember};
+use autotune_common::{ProbeCounter, SockMember};
 use aya_ebpf::{
     Global,
     bindings::BPF_SK_STORAGE_GET_F_CREATE,
@@ -24,9 +24,10 @@ pub(crate) static INTERVAL_US: Global<u64> = Global::new(1_000_000);
 #[unsafe(no_mangle)]
 pub(crate) static SHED_ABOVE: Global<u64> = Global::new(1 << 21);
 
-/// Samples on their way to the daemon, which sets the size.
+/// Samples on their way to the daemon, which sets the size. A ring buffer has no values: libbpf, and so
+/// bpftool, refuses one that names their type.
 #[btf_map]
-pub(crate) static SAMPLES: RingBuf<Sample, { 1 << 22 }> = RingBuf::new();
+pub(crate) static SAMPLES: RingBuf<(), { 1 << 22 }> = RingBuf::new();
 
 /// What the probes remember of a socket. The kernel frees it with the socket.
 #[btf_map]

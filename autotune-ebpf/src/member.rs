@@ -51,10 +51,11 @@ impl Base {
         if slot(member).is_present() { self.load(slot(member)) } else { 0 }
     }
 
-    /// The struct that the member points to.
+    /// The struct that the member points to; null if absent.
     #[inline(always)]
     pub(crate) fn pointer(self, member: SockMember) -> Self {
-        Self(self.load(slot(member)))
+        let slot = slot(member);
+        Self(if slot.is_present() { self.load(slot) } else { core::ptr::null() })
     }
 
     /// 16 bytes that begin at the member, an IPv6 address, if it is present.
