@@ -26,7 +26,7 @@ use crate::{
         INTERVAL_TICKS, SAMPLES, SHED_ABOVE, SockState, count, is_skipped, now_ticks, ring_used,
         skip_until, sock_state,
     },
-    member::Base,
+    member::{Base, is_laid_out},
 };
 
 /// `tcp_rcvbuf_grow(struct sock *sk, int time)`: before the buffer is grown.
@@ -114,6 +114,10 @@ fn socket(sk: *const u8) -> Option<Socket> {
 /// outcome sample is tried again at the next read.
 #[inline(always)]
 fn emit(kind: SampleKind, socket: Socket, state: &mut SockState, submit_flags: u64) -> u64 {
+    // Without a layout, as other tools load the object, nothing can be read.
+    if !is_laid_out() {
+        return 0;
+    }
     state.seq = state.seq.wrapping_add(1);
     let Some(mut record) = SAMPLES.reserve_untyped::<Sample>(0) else {
         return lost(kind);

@@ -106,6 +106,12 @@ pub(crate) fn offset(member: SockMember) -> u32 {
     slot(member).offset()
 }
 
+/// Whether the daemon has said where the members are. A constant to the verifier.
+#[inline(always)]
+pub(crate) fn is_laid_out() -> bool {
+    slot(SockMember::SkcNet).is_present()
+}
+
 #[inline(always)]
 fn slot(member: SockMember) -> MemberSlot {
     MemberSlot(SOCK_LAYOUT[member as usize].load())
