@@ -274,7 +274,7 @@ pub struct RunCounting {
 /// says. It adds some 20 ns to each run of each program on the host.
 ///
 /// # Errors
-/// When it is not permitted (CAP_SYS_ADMIN), or the kernel is older than 5.8.
+/// When it is not permitted (`CAP_SYS_ADMIN`), or the kernel is older than 5.8.
 pub fn count_runs() -> Result<RunCounting, ProbeError> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime)
         .map(|descriptor| RunCounting { _descriptor: descriptor })

@@ -5,6 +5,13 @@
 //! the host does not disturb them: a test looks at its own sockets only, which it knows by their cookies
 //! or their network namespace. One runs at a time, whatever `--test-threads` says.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may; what it prints is shown when it fails"
+)]
+
 mod causes;
 mod close;
 mod daemon;
