@@ -91,6 +91,8 @@ fn look(ctx: &BtfTracePointContext, now: u64) -> u64 {
 #[inline(always)]
 fn tcp_destroy_sock(ctx: BtfTracePointContext) -> i32 {
     let sk = ctx.arg(0);
+    // The next socket may get the same address.
+    skip_until(sk, 0);
     let Some(state) = sock_state(sk, false) else {
         count(ProbeCounter::CloseNotSampled);
         return 0;
