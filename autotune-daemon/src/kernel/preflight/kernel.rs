@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use autotune_common::{Generation, SockMember};
+use autotune_common::Generation;
 
 use super::{Check, Facts, Refusal, Status, parse};
 use crate::kernel::running::{KernelError, Survey, Tracepoint, layout_finding};
@@ -35,9 +35,7 @@ fn release(facts: &Facts) -> Check {
 fn btf(facts: &Facts) -> Check {
     let id = "btf";
     match &facts.kernel {
-        Ok(kernel) => {
-            Check::ok(id, format!("{} bytes at {}", kernel.btf.len(), facts.btf.display()))
-        }
+        Ok(_) => Check::ok(id, format!("{} describes the kernel", facts.btf.display())),
         Err(error) => {
             let refusal = match error {
                 KernelError::NoBtf { reason, .. }
@@ -95,10 +93,9 @@ fn tracepoint(facts: &Facts, kernel: &Survey, which: Tracepoint) -> Check {
 fn members(kernel: &Survey) -> Check {
     let id = "members";
     match &kernel.layout {
-        Ok(layout) if layout.absent.is_empty() => Check::ok(
-            id,
-            format!("the BTF has all {} members that the probes read", SockMember::COUNT),
-        ),
+        Ok(layout) if layout.absent.is_empty() => {
+            Check::ok(id, "the kernel has all members that the probes read")
+        }
         Ok(layout) => {
             let names = layout.absent.iter().map(|member| member.path());
             let names: Vec<_> = names.map(|(root, path)| format!("{root}.{path}")).collect();

@@ -115,10 +115,11 @@ fn low_rtt(facts: &Facts) -> Check {
     let name = "net.ipv4.tcp_rcvbuf_low_rtt";
     let generation = facts.kernel.as_ref().ok().and_then(|kernel| kernel.detected.generation);
     match sysctl(&facts.tcp_rcvbuf_low_rtt) {
-        Ok(0) => Check::ok(id, "0: buffers grow alike at all round-trip times"),
-        Ok(us) if us > 0 => {
-            Check::ok(id, format!("buffers grow more slowly where the round trip is below {us} us"))
-        }
+        Ok(0) => Check::ok(id, "0: one formula at all round-trip times"),
+        Ok(us) if us > 0 => Check::ok(
+            id,
+            format!("below a round trip of {us} us the formula goes by the round trip"),
+        ),
         Err(Odd::Unreadable(ErrorKind::NotFound)) if generation != Some(Generation::V6_19) => {
             Check::info(
                 id,

@@ -3,7 +3,10 @@ use std::io::ErrorKind;
 use autotune_common::SockMember;
 
 use super::*;
-use crate::kernel::{running::KernelError, synthetic::Kernel};
+use crate::kernel::{
+    running::{KernelError, Survey},
+    synthetic::Kernel,
+};
 
 /// A 6.18 kernel as a distribution ships it, and root.
 fn healthy() -> Facts {
@@ -410,7 +413,7 @@ fn a_missing_low_rtt_sysctl_is_strange_on_v6_19_only() {
     let strange = Facts { kernel: surveyed(Kernel::default()), ..healthy() };
     assert_eq!(check(&strange, id).status, Status::Unknown);
     let of = |value: &str| check(&Facts { tcp_rcvbuf_low_rtt: text(value), ..healthy() }, id);
-    assert!(of("1000\n").finding.contains("below 1000 us"));
+    assert!(of("1000\n").finding.contains("of 1000 us"));
     assert_eq!(of("0\n").status, Status::Ok);
     assert_eq!(of("-1\n").status, Status::Unknown);
 }
