@@ -1,6 +1,7 @@
 //! The command line: one file a command, each a thin caller of the library.
 
 pub mod daemon;
+pub mod doctor;
 mod log;
 
 use std::{io::Write as _, path::PathBuf};
@@ -51,6 +52,8 @@ pub struct GlobalArgs {
 pub enum Command {
     /// Observe, and serve metrics.
     Daemon(daemon::DaemonArgs),
+    /// Tell what this kernel offers, which formula it runs, and what is missing.
+    Doctor(doctor::DoctorArgs),
     /// Print the completions of a shell.
     Completions {
         /// The shell.
@@ -112,6 +115,7 @@ pub fn run(cli: &Cli) -> Result<Status, Failure> {
     log::init(&cli.global);
     match &cli.command {
         Command::Daemon(args) => daemon::run(args, cli.global.verbose),
+        Command::Doctor(args) => doctor::run(args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "autotune", &mut script);

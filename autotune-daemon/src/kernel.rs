@@ -5,11 +5,13 @@
 //!                       -> generation::detect -> Generation   which formula the kernel runs
 //! ```
 //!
-//! [`running`] reads the running kernel's BTF and puts the two together; nothing else here does I/O.
+//! [`running`] reads the running kernel's BTF and puts the two together; [`preflight`] checks whether the
+//! kernel and this process can observe. Nothing else here does I/O.
 
 pub mod btf;
 pub mod generation;
 pub mod layout;
+pub mod preflight;
 pub mod running;
 
 #[cfg(test)]

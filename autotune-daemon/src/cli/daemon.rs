@@ -19,10 +19,10 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::KernelArgs;
+use super::{KernelArgs, doctor};
 use crate::{
     exit::{Failure, Status},
-    kernel::running::{KernelError, RunningKernel},
+    kernel::{preflight, running::RunningKernel},
     observe::{Finding, Observer},
     probe::{self, Probe, ProbeConfig, ProbeError},
     serve::http::{self, Pages},
@@ -103,7 +103,7 @@ pub fn run(args: &DaemonArgs, verbose: bool) -> Result<Status, Failure> {
 }
 
 async fn observe(args: &DaemonArgs, verbose: bool) -> Result<Status, Failure> {
-    let kernel = RunningKernel::read(&args.kernel.btf).map_err(unsupported)?;
+    let kernel = preflight::pass(&args.kernel.btf).map_err(doctor::refused)?;
     let generation = args.kernel.generation.resolve(kernel.detected.generation);
     let listeners = bind(&args.listen_addresses).await?;
     let mut stop = Stop::new().context("watching for signals")?;
@@ -308,10 +308,6 @@ async fn bind(addresses: &[String]) -> Result<Vec<TcpListener>, Failure> {
         );
     }
     Ok(listeners)
-}
-
-fn unsupported(error: KernelError) -> Failure {
-    Failure::new(Status::Unsupported, error)
 }
 
 fn refused(error: ProbeError, verbose: bool) -> Failure {
