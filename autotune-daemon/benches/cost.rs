@@ -43,12 +43,11 @@ fn main() -> Result<()> {
     }
     let kernel = RunningKernel::read(Path::new(BTF_PATH))?;
     println!("kernel {}, generation {:?}", kernel.release, kernel.detected.generation);
-    programs(&kernel)?;
-    if std::env::var_os("QUICK").is_none() {
-        throughput(&kernel)?;
-    }
-    pipeline();
+    // Before anything else has left free memory behind.
     memory()?;
+    programs(&kernel)?;
+    throughput(&kernel)?;
+    pipeline();
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`], [`mod@test`].
+//! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`],
+//! [`mod@test`], [`bench`].
 
 #![forbid(unsafe_code)]
 #![expect(
@@ -6,6 +7,7 @@
     reason = "telling a person what happens is what this program is for"
 )]
 
+mod bench;
 mod build;
 mod command;
 mod demo;
@@ -48,6 +50,8 @@ enum Verb {
     },
     /// Check formatting, lints, documentation, licences, and run every test.
     Test,
+    /// Measure what the observer costs on this host.
+    Bench,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Demo { seconds } => demo::run(seconds),
         // Says itself what failed: its last line is a count for whoever reads it by program.
         Verb::Test => return test::run(),
+        Verb::Bench => bench::run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
