@@ -122,9 +122,7 @@ impl Survey {
     /// # Errors
     /// When there is no BTF at `path`.
     pub fn read(path: &Path) -> Result<Self, KernelError> {
-        let mut btf = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|file| file.take(BTF_LIMIT).read_to_end(&mut btf))
+        let btf = read_limited(path)
             .map_err(|reason| KernelError::NoBtf { path: path.to_owned(), reason })?;
         Self::of(btf, path)
     }
@@ -214,6 +212,15 @@ impl KernelError {
             }
         }
     }
+}
+
+fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
+    let file = std::fs::File::open(path)?;
+    let size = file.metadata()?.len().min(BTF_LIMIT);
+    // One more, so that reading to the end of the file does not double the buffer.
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+    file.take(BTF_LIMIT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What the layout lacks, with its cause.
