@@ -77,6 +77,8 @@ pub enum Explanation {
         rcv_ssthresh_after: u32,
         /// `window_clamp`, which the clamp leaves alone, bytes.
         window_clamp: u32,
+        /// `sk_rmem_alloc` in the outcome sample, bytes.
+        rmem_alloc: i32,
     },
     /// The application set the buffer, its lock, or the window clamp.
     SetByApplication(Setting),
@@ -295,10 +297,16 @@ impl fmt::Display for Explanation {
                 "{segments} segments arrived out of order, and the formula gives this rcvbuf for an \
                  out-of-order queue of {ooo} bytes, within the {offered} bytes offered"
             ),
-            Self::MemoryClamp { rcv_ssthresh_before, rcv_ssthresh_after, window_clamp } => write!(
+            Self::MemoryClamp {
+                rcv_ssthresh_before,
+                rcv_ssthresh_after,
+                window_clamp,
+                rmem_alloc,
+            } => write!(
                 f,
-                "rcvbuf moved and window_clamp stayed at {window_clamp} while rcv_ssthresh fell from \
-                 {rcv_ssthresh_before} to {rcv_ssthresh_after}: receive memory ran out"
+                "rcvbuf moved and window_clamp stayed at {window_clamp}, with {rmem_alloc} bytes of \
+                 memory in use and rcv_ssthresh from {rcv_ssthresh_before} to {rcv_ssthresh_after}: \
+                 receive memory ran out"
             ),
             Self::SetByApplication(setting) => setting.fmt(f),
             Self::Rcvlowat { rcvlowat } => {
@@ -509,19 +517,24 @@ impl Gap<'_> {
         )
     }
 
-    /// `tcp_clamp_window`: `rcvbuf = min(sk_rmem_alloc, tcp_rmem[2])`, `window_clamp` left alone,
-    /// `rcv_ssthresh` down to two segments (from where it rises again).
+    /// `tcp_clamp_window`: `rcvbuf = min(sk_rmem_alloc, tcp_rmem[2])`, `window_clamp` left alone. Where
+    /// the limit is the smaller, `rcv_ssthresh` falls to two segments (from where it rises again); else
+    /// the memory in use is at the new buffer, and stays there until someone reads or the queue is
+    /// collapsed.
     fn memory_clamp(&self) -> Option<Explanation> {
         let (grow, next) = (self.grow, self.next);
+        let collapsed = next.rcv_ssthresh < grow.rcv_ssthresh;
+        let full = next.rcvbuf > self.expected.rcvbuf && next.rmem_alloc >= next.rcvbuf;
         let clamped = next.rcvbuf != self.expected.rcvbuf
             && !next.is_locked()
             && next.rcvbuf <= next.rmem_max()
             && next.window_clamp == self.expected.window_clamp
-            && next.rcv_ssthresh < grow.rcv_ssthresh;
+            && (collapsed || full);
         clamped.then_some(Explanation::MemoryClamp {
             rcv_ssthresh_before: grow.rcv_ssthresh,
             rcv_ssthresh_after: next.rcv_ssthresh,
             window_clamp: next.window_clamp,
+            rmem_alloc: next.rmem_alloc,
         })
     }
 

@@ -1,6 +1,11 @@
 //! Others that move the buffer between a growth and the next read, each caused for real.
 
-use std::{path::Path, time::Duration};
+use std::{
+    io::{Read as _, Write as _},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use autotune::observe::{Cause, Finding, Growth, Verdict};
 use autotune_common::{Sample, SampleKind};
@@ -8,9 +13,9 @@ use nix::libc;
 use socket2::Socket;
 
 use crate::{
-    harness::{self, Setup, Watch, Watched, shown, tally, watch},
+    harness::{self, PATIENCE, Setup, Watch, Watched, growths, shown, tally, watch},
     netns::Namespace,
-    traffic::{Flow, set_option},
+    traffic::{Flow, Pair, set_option},
 };
 
 #[test]
@@ -49,6 +54,66 @@ fn a_window_clamp_that_the_application_sets_after_a_growth_is_told_apart() {
 }
 
 #[test]
+fn a_buffer_that_small_segments_overrun_is_told_apart() {
+    let Some(_turn) = harness::turn() else { return };
+    let clamped = |growth: &&Growth| growth.judgement.verdict.cause() == Some(Cause::MemoryClamp);
+    let (cookies, watched) = watch(|watch| {
+        let namespace = Namespace::new();
+        let start = Instant::now();
+        let mut cookies = Vec::new();
+        // Whether memory runs out before the window closes depends on who runs when.
+        while start.elapsed() < PATIENCE / 2 {
+            cookies.push(namespace.run(overrun));
+            watch.until_closed(&cookies);
+            if growths(&watch.seen().findings, &cookies).iter().any(clamped) {
+                break;
+            }
+        }
+        cookies
+    });
+    let growths = watched.all_accounted_for(&cookies);
+    if !growths.iter().any(clamped) {
+        harness::skipped("receive memory did not run out between a growth and the next read");
+    }
+}
+
+/// Large segments until the buffer has grown, and then, while nobody reads, small ones that take more
+/// memory than the window accounts for. Returns the reader's cookie.
+fn overrun() -> u64 {
+    let Pair { mut reader, mut sender } = Flow::default().connect();
+    sender.set_tcp_nodelay(true).expect("TCP_NODELAY");
+    // Little that is large is still to come once the buffer has grown.
+    sender.set_send_buffer_size(16 << 10).expect("SO_SNDBUF");
+    let cookie = reader.cookie().expect("a cookie");
+    let grown = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let grown = &grown;
+        scope.spawn(move || {
+            let large = vec![0x5a; 64 << 10];
+            let mut left = 64 << 20;
+            while !grown.load(Ordering::Relaxed) && left > 0 {
+                sender.write_all(&large).expect("sent");
+                left -= large.len();
+            }
+            for _ in 0..20_000 {
+                sender.write_all(&[0x5a; 50]).expect("sent");
+            }
+        });
+        let mut buffer = vec![0; 16 << 10];
+        let before = reader.recv_buffer_size().expect("SO_RCVBUF");
+        while reader.read(&mut buffer).expect("data") > 0 {
+            if !grown.load(Ordering::Relaxed)
+                && reader.recv_buffer_size().expect("SO_RCVBUF") > before
+            {
+                grown.store(true, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    });
+    cookie
+}
+
+#[test]
 fn an_mptcp_connection_causes_no_divergence() {
     let Some(_turn) = harness::turn() else { return };
     let enabled = std::fs::read_to_string("/proc/sys/net/mptcp/enabled");
@@ -62,7 +127,7 @@ fn an_mptcp_connection_causes_no_divergence() {
     let flow = Flow { mptcp: true, bytes: 256 << 20, ..Flow::default() };
     namespace.run(|| flow.run());
     // The cookie of the connection is not that of its subflows, which close when they like.
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(100));
     let watched = watch.finish();
     let ours = |sample: &Sample| sample.netns_inum == namespace.inum;
     let growths: Vec<_> = watched
@@ -79,20 +144,27 @@ fn an_mptcp_connection_causes_no_divergence() {
     }
 }
 
-/// Carries a flow, and does this to the reader once, when the kernel has grown its buffer and before the
-/// next read. Returns the reader and what was seen.
+/// Carries flows until one grows, and then does this to its reader, once and before the next read. Returns
+/// that reader and what was seen.
 fn after_first_growth(act: impl Fn(&Socket, usize) + Send) -> (u64, Watched) {
     let (cookies, watched) = watch(|_| {
-        let (mut rcvbuf, mut acted) = (None, false);
         let flow = Flow { bytes: 2 << 20, read: 16 << 10, ..Flow::default() };
-        vec![flow.run_with(|reader, _| {
-            let now = reader.recv_buffer_size().expect("SO_RCVBUF");
-            if !acted && rcvbuf.is_some_and(|before| now > before) {
-                act(reader, now);
-                acted = true;
+        let mut acted = false;
+        for _ in 0..100 {
+            let mut rcvbuf = None;
+            let cookie = flow.run_with(|reader, _| {
+                let now = reader.recv_buffer_size().expect("SO_RCVBUF");
+                if !acted && rcvbuf.is_some_and(|before| now > before) {
+                    act(reader, now);
+                    acted = true;
+                }
+                rcvbuf = Some(now);
+            });
+            if acted {
+                return vec![cookie];
             }
-            rcvbuf = Some(now);
-        })]
+        }
+        panic!("no flow grew");
     });
     (cookies[0], watched)
 }
