@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let kernel = RunningKernel::read(Path::new(BTF_PATH))?;
     println!("kernel {}, generation {:?}", kernel.release, kernel.detected.generation);
     // Before anything else has left free memory behind.
-    memory()?;
+    memory(&kernel)?;
     programs(&kernel)?;
     throughput(&kernel)?;
     pipeline();
@@ -179,35 +179,37 @@ fn sample(flow: u64, seq: u32, growths: u32, kind: SampleKind) -> Sample {
     }
 }
 
-/// Resident memory of the flow table.
-fn memory() -> Result<()> {
-    println!("\nresident memory of the flow table\n");
-    println!("| flows | MiB | bytes a flow |");
-    println!("|---|---|---|");
-    for flows in [1000_u64, 10_000, 100_000] {
-        let before = resident()?;
+/// Resident memory of a process that loaded the probes and remembers so many sockets.
+fn memory(kernel: &RunningKernel) -> Result<()> {
+    println!("\nmemory with the probes loaded, MiB\n");
+    println!("| flows | resident | peak, loading included | bytes a flow |");
+    println!("|---|---|---|---|");
+    with_probe(kernel, Duration::from_secs(1), |_| {
         let mut observer = Observer::new(Some(Generation::V6_18), 131_072);
-        for flow in 0..flows {
-            observer.handle(&sample(flow, 1, 0, SampleKind::Periodic));
+        let (empty, mib) = (memory_of("VmRSS")?, f64::from(1 << 20));
+        for flows in [1000_u64, 10_000, 100_000] {
+            for flow in observer.flows().len() as u64..flows {
+                observer.handle(&sample(flow, 1, 0, SampleKind::Periodic));
+            }
+            let (resident, peak) = (memory_of("VmRSS")?, memory_of("VmHWM")?);
+            println!(
+                "| {flows} | {:.1} | {:.1} | {} |",
+                resident as f64 / mib,
+                peak as f64 / mib,
+                resident.saturating_sub(empty) / flows
+            );
         }
-        let bytes = resident()?.saturating_sub(before);
-        println!(
-            "| {} | {:.1} | {} |",
-            observer.flows().len(),
-            bytes as f64 / f64::from(1 << 20),
-            bytes / flows
-        );
-        // Kept, so that the next one does not find its memory warm.
-        std::mem::forget(observer);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-fn resident() -> Result<u64> {
+/// A line of `/proc/self/status`, bytes.
+fn memory_of(name: &str) -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
-    let kib =
-        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next());
-    Ok(kib.context("no VmRSS in /proc/self/status")?.parse::<u64>()? * 1024)
+    let kib = status
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.split_whitespace().next());
+    Ok(kib.with_context(|| format!("no {name} in /proc/self/status"))?.parse::<u64>()? * 1024)
 }
 
 /// Runs of a program.
