@@ -12,6 +12,8 @@ use nix::{
     sched::{CloneFlags, unshare},
 };
 
+use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
+
 use crate::harness::{self, Setup, Watch};
 
 /// Instructions that the verifier may walk for a program; the kernel's own limit is a million.
@@ -71,16 +73,32 @@ fn the_plain_object_passes_veristat() {
     assert_eq!(said.matches("success").count(), 3, "{said}");
 }
 
-/// The probes without what libbpf does not know: the log, which is a map of aya's own.
+/// The probes without what libbpf does not know: the log, which is a map of aya's own. With this kernel's
+/// layout written where the daemon sets it before load, so that the verifier sees every read.
 fn plain_object() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plain-object");
     let toolchain = Toolchain::find().expect("the toolchain that built the probes");
     let built = toolchain.build(workspace, &folder, &[]).expect("the probes build");
+    let mut bytes = std::fs::read(built).expect("the object");
+    let at = offset_of_symbol(&bytes, "SOCK_LAYOUT");
+    for (word, slot) in bytes[at..].chunks_exact_mut(4).zip(harness::kernel().layout.slots) {
+        word.copy_from_slice(&slot.to_ne_bytes());
+    }
     // bpftool goes by the suffix, and names what it pins after the file.
     let object = folder.join("autotune.bpf.o");
-    std::fs::copy(built, &object).expect("copied");
+    std::fs::write(&object, bytes).expect("written");
     object
+}
+
+/// Where a symbol's bytes lie in the file.
+fn offset_of_symbol(elf: &[u8], name: &str) -> usize {
+    let elf = object::File::parse(elf).expect("ELF");
+    let symbol = elf.symbols().find(|symbol| symbol.name() == Ok(name)).expect("the symbol");
+    let section = symbol.section_index().expect("in a section");
+    let (start, _) =
+        elf.section_by_index(section).expect("its section").file_range().expect("data");
+    usize::try_from(start + symbol.address()).expect("within memory")
 }
 
 /// Runs a command with a bpffs of its own, which ends with it, and so does what is pinned there.
