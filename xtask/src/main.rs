@@ -1,5 +1,5 @@
 //! `cargo xtask`: what a person types. One file a verb: [`setup`], [`build`], [`demo`],
-//! [`mod@test`], [`bench`].
+//! [`mod@test`], [`mod@bench`].
 
 #![forbid(unsafe_code)]
 #![expect(
