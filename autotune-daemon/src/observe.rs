@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use autotune_common::{Generation, Sample, SampleKind};
 
 pub use flow::{Flow, FlowTable};
-pub use verdict::{Cause, Explanation, Growth, Judgement, Observed, Unverified, Verdict};
+pub use verdict::{Cause, Explanation, Field, Growth, Judgement, Observed, Unverified, Verdict};
 
 /// Turns the samples of many sockets into findings.
 #[derive(Debug)]

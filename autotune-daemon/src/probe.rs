@@ -70,6 +70,12 @@ pub struct ProgramStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters([u64; ProbeCounter::COUNT]);
 
+impl From<[u64; ProbeCounter::COUNT]> for Counters {
+    fn from(counts: [u64; ProbeCounter::COUNT]) -> Self {
+        Self(counts)
+    }
+}
+
 impl Counters {
     /// One count.
     #[must_use]

@@ -1,4 +1,5 @@
 //! Where findings go.
 
 pub mod growth_log;
+pub mod growth_writer;
 pub mod metrics;

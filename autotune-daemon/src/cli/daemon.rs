@@ -1,7 +1,6 @@
 //! `autotune daemon`: observes, and serves what it finds.
 
 use std::{
-    io::Write as _,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -23,11 +22,12 @@ use super::{KernelArgs, doctor};
 use crate::{
     exit::{Failure, Status},
     kernel::{preflight, running::RunningKernel},
-    observe::{Finding, Observer},
+    observe::{Finding, Growth, Observer},
     probe::{self, Probe, ProbeConfig, ProbeError},
     serve::http::{self, Pages},
     sink::{
         growth_log::GrowthRecord,
+        growth_writer::GrowthWriter,
         metrics::{Metrics, State},
     },
     source::ring::SampleRing,
@@ -35,6 +35,9 @@ use crate::{
 
 /// Records taken from the ring before others get a turn.
 const DRAIN_LIMIT: usize = 4096;
+
+/// How long the growth log's reader may take for the last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The drain loop turns at least once a second; without a turn for this long it is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(10);
@@ -134,7 +137,7 @@ async fn observe(args: &DaemonArgs, verbose: bool) -> Result<Status, Failure> {
         metrics: Metrics::new(&release, generation).context("making the metrics")?,
         generation,
         release,
-        growths: args.growths,
+        log: args.growths.map(GrowthLog::start).transpose()?,
         started: Instant::now(),
         turned_ms: AtomicU64::new(0),
     });
@@ -152,26 +155,53 @@ async fn observe(args: &DaemonArgs, verbose: bool) -> Result<Status, Failure> {
     }
 
     let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut more = false;
     loop {
+        // In this order, so that no load keeps a signal waiting.
         tokio::select! {
-            woken = ring.ready() => woken.context("waiting for samples")?,
-            _ = tick.tick() => {}
+            biased;
             signal = stop.wait() => {
                 info!("{signal}: stopping");
                 break;
             }
             Some(ended) = tasks.join_next() => ended.context("a task ended")??,
+            () = tokio::task::yield_now(), if more => {}
+            woken = ring.ready(), if !more => woken.context("waiting for samples")?,
+            _ = tick.tick() => {}
         }
-        while daemon.turn(&mut ring)? {
-            tokio::task::yield_now().await;
-        }
+        more = daemon.turn(&mut ring)?;
     }
 
     lock(&daemon.probe).detach()?;
     while daemon.turn(&mut ring)? {}
     daemon.finish()?;
     tasks.shutdown().await;
+    if let Some(GrowthLog { writer, .. }) = Arc::into_inner(daemon).and_then(|daemon| daemon.log) {
+        writer.finish(LAST_LINES);
+    }
     Ok(Status::Ok)
+}
+
+/// How growths are printed, and where.
+struct GrowthLog {
+    format: GrowthFormat,
+    writer: GrowthWriter,
+}
+
+impl GrowthLog {
+    fn start(format: GrowthFormat) -> anyhow::Result<Self> {
+        let writer = GrowthWriter::start(std::io::stdout()).context("starting the growth log")?;
+        Ok(Self { format, writer })
+    }
+
+    /// The growth as a line, without its end.
+    fn line(&self, generation: Option<Generation>, growth: &Growth) -> anyhow::Result<String> {
+        let record = GrowthRecord::new(generation, growth);
+        Ok(match self.format {
+            GrowthFormat::Text => record.to_string(),
+            GrowthFormat::Json => serde_json::to_string(&record)?,
+        })
+    }
 }
 
 /// What the drain loop and the pages share.
@@ -181,7 +211,7 @@ struct Daemon {
     metrics: Metrics,
     generation: Option<Generation>,
     release: String,
-    growths: Option<GrowthFormat>,
+    log: Option<GrowthLog>,
     started: Instant,
     /// When the drain loop last turned, milliseconds since the start.
     turned_ms: AtomicU64,
@@ -215,22 +245,19 @@ impl Daemon {
     }
 
     fn tell(&self, observer: &mut Observer) -> anyhow::Result<()> {
-        let mut lines = String::new();
+        let (mut text, mut lines) = (String::new(), 0);
         while let Some(finding) = observer.poll() {
             self.metrics.finding(&finding);
-            if let (Finding::Growth(growth), Some(format)) = (&finding, self.growths) {
-                let record = GrowthRecord::new(self.generation, growth);
-                match format {
-                    GrowthFormat::Text => lines.push_str(&record.to_string()),
-                    GrowthFormat::Json => lines.push_str(&serde_json::to_string(&record)?),
-                }
-                lines.push('\n');
+            if let (Finding::Growth(growth), Some(log)) = (&finding, &self.log) {
+                text.push_str(&log.line(self.generation, growth)?);
+                text.push('\n');
+                lines += 1;
             }
         }
-        if lines.is_empty() {
-            return Ok(());
+        if let (1.., Some(log)) = (lines, &self.log) {
+            log.writer.print(text, lines);
         }
-        std::io::stdout().write_all(lines.as_bytes()).context("printing growths")
+        Ok(())
     }
 
     fn uptime_ms(&self) -> u64 {
@@ -246,6 +273,7 @@ impl Pages for Daemon {
                 counters: probe.counters().map_err(|error| error.to_string())?,
                 programs: probe.program_stats().map_err(|error| error.to_string())?,
                 map_memory: probe::map_memory().map_err(|error| error.to_string())?,
+                growth_lines_dropped: self.log.as_ref().map_or(0, |log| log.writer.dropped()),
                 ..State::default()
             }
         };
@@ -303,6 +331,12 @@ async fn bind(addresses: &[String]) -> Result<Vec<TcpListener>, Failure> {
     let mut listeners = Vec::new();
     for address in addresses {
         let bound = http::bind(address).await;
+        if let Err(error) = &bound
+            && error.kind() == std::io::ErrorKind::InvalidInput
+        {
+            let error = anyhow!("--web.listen-address {address:?} is not host:port: {error}");
+            return Err(Failure::new(Status::Usage, error));
+        }
         listeners.extend(
             bound.with_context(|| format!("cannot listen on {address} (--web.listen-address)"))?,
         );

@@ -8,7 +8,9 @@ use autotune_common::{
 };
 use proptest::prelude::*;
 
-use super::{Cause, Explanation, Finding, Growth, Observer, Unverified, Verdict, verdict::Setting};
+use super::{
+    Cause, Explanation, Field, Finding, Growth, Observer, Unverified, Verdict, verdict::Setting,
+};
 
 const EXPECTED_RCVBUF: i32 = 160_035;
 const EXPECTED_CLAMP: u32 = 156_909;
@@ -94,15 +96,29 @@ fn the_recorded_growth_is_exact() {
 
 #[test]
 fn one_byte_off_is_divergent() {
-    for (rcvbuf, window_clamp) in [
-        (EXPECTED_RCVBUF + 1, EXPECTED_CLAMP),
-        (EXPECTED_RCVBUF - 1, EXPECTED_CLAMP),
-        (EXPECTED_RCVBUF + 1, EXPECTED_CLAMP + 1),
-    ] {
+    // With the clamp that a growth to that buffer leaves.
+    for (rcvbuf, window_clamp) in
+        [(EXPECTED_RCVBUF + 1, EXPECTED_CLAMP + 1), (EXPECTED_RCVBUF - 1, EXPECTED_CLAMP - 1)]
+    {
         let growth = judge(&grow(), &Sample { rcvbuf, window_clamp, ..outcome() });
         assert_eq!(growth.judgement.verdict, Verdict::Divergent, "{rcvbuf} {window_clamp}");
         assert_eq!(growth.judgement.divergence(), Some(i64::from(rcvbuf - EXPECTED_RCVBUF)));
     }
+}
+
+#[test]
+fn what_moved_alone_was_not_moved_by_growth() {
+    let rcvbuf = Sample { rcvbuf: EXPECTED_RCVBUF + 1000, ..outcome() };
+    assert_eq!(verdict(&rcvbuf), Verdict::Unverified(Unverified::MovedAlone(Field::Rcvbuf)));
+    let clamp = Sample { window_clamp: EXPECTED_CLAMP - 1000, rcv_ssthresh: 95_232, ..outcome() };
+    assert_eq!(verdict(&clamp), Verdict::Unverified(Unverified::MovedAlone(Field::WindowClamp)));
+}
+
+#[test]
+fn a_disconnected_socket_is_judged_by_its_buffer_alone() {
+    let next = Sample { bytes_received: 0, window_clamp: 0, ..outcome() };
+    assert_eq!(verdict(&next), Verdict::Exact);
+    assert_eq!(verdict(&Sample { rcvbuf: 170_000, ..next }), Verdict::Divergent);
 }
 
 #[test]
@@ -228,9 +244,11 @@ fn a_clamp_by_memory_needs_a_threshold_that_fell() {
     assert_eq!(cause(&next), Some(Cause::MemoryClamp));
     let shrunk = Sample { rcvbuf: 100_000, ..next };
     assert_eq!(cause(&shrunk), Some(Cause::MemoryClamp));
-    assert_eq!(verdict(&Sample { rcv_ssthresh: 95_232, ..next }), Verdict::Divergent);
     assert_eq!(verdict(&Sample { window_clamp: 200_000, ..next }), Verdict::Divergent);
-    assert_eq!(verdict(&Sample { rcvbuf: 33_554_433, ..next }), Verdict::Divergent);
+    // Without the evidence nobody is named, but it was not growth.
+    let alone = Verdict::Unverified(Unverified::MovedAlone(Field::Rcvbuf));
+    assert_eq!(verdict(&Sample { rcv_ssthresh: 95_232, ..next }), alone);
+    assert_eq!(verdict(&Sample { rcvbuf: 33_554_433, ..next }), alone);
 }
 
 #[test]
@@ -260,10 +278,16 @@ fn a_sysctl_explains_only_what_its_new_value_gives() {
 fn a_window_clamp_of_the_application_must_leave_what_the_kernel_leaves() {
     let lowered = Sample { window_clamp: 40_000, rcv_ssthresh: 40_000, ..outcome() };
     assert_eq!(cause(&lowered), Some(Cause::SetByApplication));
-    assert_eq!(verdict(&Sample { rcv_ssthresh: 95_232, ..lowered }), Verdict::Divergent);
+    assert_eq!(
+        verdict(&Sample { rcv_ssthresh: 95_232, ..lowered }),
+        Verdict::Unverified(Unverified::MovedAlone(Field::WindowClamp))
+    );
     let raised = Sample { window_clamp: 1 << 20, ..outcome() };
     assert_eq!(cause(&raised), Some(Cause::SetByApplication));
-    assert_eq!(verdict(&Sample { rcv_ssthresh: 95_231, ..raised }), Verdict::Divergent);
+    assert_eq!(
+        verdict(&Sample { rcv_ssthresh: 95_231, ..raised }),
+        Verdict::Unverified(Unverified::MovedAlone(Field::WindowClamp))
+    );
 }
 
 #[test]

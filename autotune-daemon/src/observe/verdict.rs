@@ -123,8 +123,6 @@ pub enum Setting {
         /// `window_clamp` as observed, bytes.
         window_clamp: u32,
     },
-    /// The socket was disconnected and connected again.
-    Reconnected,
 }
 
 /// Why a growth could not be verified.
@@ -140,6 +138,18 @@ pub enum Unverified {
     NotModelled(GrowError),
     /// It is not known which formula this kernel runs.
     GenerationUnknown,
+    /// One of `rcvbuf` and `window_clamp` is as the formula gives it and the other was moved later by a
+    /// writer that left no trace: growth writes both.
+    MovedAlone(Field),
+}
+
+/// A field that a growth writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `sk_rcvbuf`.
+    Rcvbuf,
+    /// `window_clamp`.
+    WindowClamp,
 }
 
 /// The one word for what explains a growth or keeps it from being verified: a metric label.
@@ -167,6 +177,8 @@ pub enum Cause {
     NotModelled,
     /// [`Unverified::GenerationUnknown`].
     GenerationUnknown,
+    /// [`Unverified::MovedAlone`].
+    MovedAlone,
 }
 
 impl Growth {
@@ -239,6 +251,7 @@ impl Verdict {
                 Unverified::Stopped => Cause::Stopped,
                 Unverified::NotModelled(_) => Cause::NotModelled,
                 Unverified::GenerationUnknown => Cause::GenerationUnknown,
+                Unverified::MovedAlone(_) => Cause::MovedAlone,
             }),
         }
     }
@@ -256,7 +269,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::OooGrowth,
         Self::MemoryClamp,
         Self::SetByApplication,
@@ -268,6 +281,7 @@ impl Cause {
         Self::Stopped,
         Self::NotModelled,
         Self::GenerationUnknown,
+        Self::MovedAlone,
     ];
 
     /// Its name in metrics, JSON and docs.
@@ -285,6 +299,7 @@ impl Cause {
             Self::Stopped => "stopped",
             Self::NotModelled => "not_modelled",
             Self::GenerationUnknown => "generation_unknown",
+            Self::MovedAlone => "moved_alone",
         }
     }
 }
@@ -333,9 +348,6 @@ impl fmt::Display for Setting {
             Self::WindowClamp { window_clamp } => {
                 write!(f, "TCP_WINDOW_CLAMP set window_clamp to {window_clamp}")
             }
-            Self::Reconnected => {
-                f.write_str("bytes_received went back: the socket was connected again")
-            }
         }
     }
 }
@@ -350,6 +362,14 @@ impl fmt::Display for Unverified {
             Self::GenerationUnknown => {
                 f.write_str("it is not known which growth formula this kernel runs")
             }
+            Self::MovedAlone(Field::Rcvbuf) => f.write_str(
+                "window_clamp is as the formula gives it and rcvbuf was moved alone, which growth does \
+                 not: a clamp by memory whose queue was read since, or SO_RCVBUF and an unlock",
+            ),
+            Self::MovedAlone(Field::WindowClamp) => f.write_str(
+                "rcvbuf is as the formula gives it and window_clamp was moved alone, which growth does \
+                 not: TCP_WINDOW_CLAMP",
+            ),
         }
     }
 }
@@ -378,7 +398,11 @@ fn judge(generation: Option<Generation>, grow: &Sample, next: &Sample) -> Judgem
     let verdict = if gap.is_exact() {
         Verdict::Exact
     } else {
-        gap.explain().map_or(Verdict::Divergent, Verdict::Explained)
+        match (gap.explain(), gap.moved_alone()) {
+            (Some(explanation), _) => Verdict::Explained(explanation),
+            (None, Some(field)) => Verdict::Unverified(Unverified::MovedAlone(field)),
+            (None, None) => Verdict::Divergent,
+        }
     };
     Judgement { expected: Some(expected), observed: Some(observed), verdict }
 }
@@ -403,6 +427,26 @@ impl Gap<'_> {
             || self.next.rcv_ooopack != self.grow.rcv_ooopack;
         self.next.window_clamp == self.expected.window_clamp
             || data_arrived && self.window_clamp_follows()
+            || self.is_disconnected()
+    }
+
+    /// `tcp_disconnect`, which a close with `SO_LINGER` 0 is too, begins anew but for `rcvbuf`.
+    fn is_disconnected(&self) -> bool {
+        self.next.bytes_received < self.grow.bytes_received
+    }
+
+    /// Which field was moved alone. A growth that the formula does not give would have moved both, and
+    /// left a clamp that follows the buffer.
+    fn moved_alone(&self) -> Option<Field> {
+        if self.window_clamp_follows() {
+            None
+        } else if self.next.window_clamp == self.expected.window_clamp {
+            Some(Field::Rcvbuf)
+        } else if self.next.rcvbuf == self.expected.rcvbuf {
+            Some(Field::WindowClamp)
+        } else {
+            None
+        }
     }
 
     fn window_clamp_follows(&self) -> bool {
@@ -453,7 +497,6 @@ impl Gap<'_> {
     fn set_by_application(&self) -> Option<Explanation> {
         let (grow, next) = (self.grow, self.next);
         let setting = match (grow.is_locked(), next.is_locked()) {
-            _ if next.bytes_received < grow.bytes_received => Setting::Reconnected,
             _ if !self.rcvbuf_set() => return None,
             (false, true) => Setting::Rcvbuf { rcvbuf: next.rcvbuf },
             (true, false) => Setting::Unlocked,

@@ -1,6 +1,10 @@
 //! HTTP: `/metrics`, `/healthz`, `/readyz` and a landing page.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
+};
 
 use axum::{
     Router,
@@ -9,7 +13,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// What the pages show. Called for each request.
 pub trait Pages: Send + Sync + 'static {
@@ -23,16 +27,18 @@ pub trait Pages: Send + Sync + 'static {
     fn summary(&self) -> String;
 }
 
-/// A listener on each of the addresses of `address` (`host:port`; an empty host means every address).
+/// A listener on each of the addresses of `address` (`host:port`; an empty host means every address, IPv4
+/// and IPv6).
 ///
 /// # Errors
-/// When the address cannot be resolved or is in use.
+/// When the address cannot be resolved (`InvalidInput`: it is none) or is in use.
 pub async fn bind(address: &str) -> io::Result<Vec<TcpListener>> {
-    let address = match address.strip_prefix(':') {
-        Some(port) => format!("[::]:{port}"),
-        None => address.to_owned(),
-    };
-    let resolved: Vec<SocketAddr> = tokio::net::lookup_host(&address).await?.collect();
+    if let Some(port) = address.strip_prefix(':') {
+        let port =
+            port.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        return bind_every_address(port).map(|listener| vec![listener]);
+    }
+    let resolved: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
     let mut listeners = Vec::with_capacity(resolved.len());
     for address in resolved {
         listeners.push(TcpListener::bind(address).await?);
@@ -41,6 +47,26 @@ pub async fn bind(address: &str) -> io::Result<Vec<TcpListener>> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     }
     Ok(listeners)
+}
+
+/// One listener for IPv6 and IPv4, whatever `net.ipv6.bindv6only` says; for IPv4 where there is no IPv6.
+fn bind_every_address(port: u16) -> io::Result<TcpListener> {
+    const BACKLOG: u32 = 1024;
+    let socket = match TcpSocket::new_v6() {
+        Ok(socket) => {
+            nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::Ipv6V6Only, &false)?;
+            socket.set_reuseaddr(true)?;
+            socket.bind((Ipv6Addr::UNSPECIFIED, port).into())?;
+            socket
+        }
+        Err(_) => {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket.bind((Ipv4Addr::UNSPECIFIED, port).into())?;
+            socket
+        }
+    };
+    socket.listen(BACKLOG)
 }
 
 /// Serves the pages on `listener` until the task is dropped.
@@ -170,10 +196,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_port_alone_is_served_on_every_address() {
+        let listener = bind(":0").await.unwrap().remove(0);
+        let port = listener.local_addr().unwrap().port();
+        for host in ["127.0.0.1", "::1"] {
+            let stream = tokio::net::TcpStream::connect((host, port)).await;
+            assert!(stream.is_ok(), "{host}: {stream:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn addresses_are_bound_as_they_are_written() {
         assert!(bind("[::1]:0").await.is_ok_and(|bound| bound.len() == 1));
         assert!(bind("127.0.0.1").await.is_err());
-        assert!(bind("127.0.0.1:99999").await.is_err());
+        for none in ["", "nonsense", "127.0.0.1:99999", ":", ":99999"] {
+            assert_eq!(bind(none).await.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{none}");
+        }
         let taken = bind("127.0.0.1:0").await.unwrap();
         let address = taken.first().unwrap().local_addr().unwrap().to_string();
         assert_eq!(bind(&address).await.unwrap_err().kind(), io::ErrorKind::AddrInUse);

@@ -151,7 +151,8 @@ impl fmt::Display for GrowthRecord {
              ratio {} rcvbuf {}",
             self.remote,
             self.local,
-            self.comm,
+            // A thread may name itself anything, a line end or a terminal's commands too.
+            self.comm.escape_debug(),
             self.pid,
             input.rtt_us,
             input.copied,

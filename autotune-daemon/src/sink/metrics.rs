@@ -89,6 +89,8 @@ pub struct State {
     pub programs: Vec<ProgramStats>,
     /// Memory of the BPF maps, bytes.
     pub map_memory: u64,
+    /// Lines of the growth log that nobody took.
+    pub growth_lines_dropped: u64,
 }
 
 impl Metrics {
@@ -209,10 +211,8 @@ impl Metrics {
     pub fn finding(&self, finding: &Finding) {
         match finding {
             Finding::Growth(growth) => self.growth(growth),
-            Finding::GrowthsMissed { count } => self
-                .growths
-                .with_label_values(&["unknown", "unverified", "samples_lost"])
-                .inc_by(u64::from(*count)),
+            // The probes count them, whether or not a later sample of the socket tells of them.
+            Finding::GrowthsMissed { .. } => {}
             Finding::Closed(flow) => {
                 let at = &["close"];
                 self.rcvbuf.with_label_values(at).observe(f64::from(flow.sample.rcvbuf));
@@ -242,6 +242,11 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self, state: &State) -> prometheus::Result<String> {
+        let lost = state.counters.get(ProbeCounter::Lost(SampleKind::Grow));
+        if lost > 0 {
+            let labels = ["unknown", "unverified", "samples_lost"];
+            raise(&self.growths.with_label_values(&labels), lost);
+        }
         let mut families = self.registry.gather();
         families.extend(self.state.collect(state));
         families.sort_by(|a, b| a.name().cmp(b.name()));
@@ -268,6 +273,7 @@ struct StateMetrics {
     program_seconds: prometheus::CounterVec,
     program_missed: IntCounterVec,
     map_memory: IntGauge,
+    growth_lines_dropped: IntCounter,
 }
 
 impl StateCollector {
@@ -333,6 +339,10 @@ impl StateCollector {
                 "map_memory_bytes",
                 "Kernel memory of the BPF maps, which is not part of the resident set.",
             ))?,
+            growth_lines_dropped: IntCounter::with_opts(opts(
+                "growth_lines_dropped_total",
+                "Lines of the growth log (--growths) that its reader did not take in time.",
+            ))?,
         };
         Ok(Self { metrics: Mutex::new(metrics) })
     }
@@ -353,7 +363,9 @@ impl StateCollector {
             program_seconds,
             program_missed,
             map_memory,
+            growth_lines_dropped,
         } = &*metrics;
+        set(growth_lines_dropped, state.growth_lines_dropped);
         flows.set(i64::try_from(state.flows).unwrap_or(i64::MAX));
         set(flows_evicted, state.observer.flows_evicted);
         set(samples_missed, state.observer.samples_missed);
@@ -379,7 +391,7 @@ impl StateCollector {
         }
         map_memory.set(i64::try_from(state.map_memory).unwrap_or(i64::MAX));
 
-        let collectors: [&dyn Collector; 11] = [
+        let collectors: [&dyn Collector; 12] = [
             flows,
             flows_evicted,
             samples_lost,
@@ -391,6 +403,7 @@ impl StateCollector {
             program_seconds,
             program_missed,
             map_memory,
+            growth_lines_dropped,
         ];
         // A family without a value yet cannot be encoded.
         collectors
@@ -399,6 +412,11 @@ impl StateCollector {
             .filter(|family| !family.get_metric().is_empty())
             .collect()
     }
+}
+
+/// Raises a counter to a count that is kept elsewhere and does not fall.
+fn raise(counter: &IntCounter, value: u64) {
+    counter.inc_by(value.saturating_sub(counter.get()));
 }
 
 /// Sets a counter to a count that is kept elsewhere.
@@ -471,8 +489,11 @@ mod tests {
         for finding in divergent() {
             metrics.finding(&finding);
         }
-        metrics.finding(&Finding::GrowthsMissed { count: 7 });
-        let text = metrics.render(&State::default()).unwrap();
+        let mut counts = [0; ProbeCounter::COUNT];
+        counts[ProbeCounter::Lost(SampleKind::Grow).index()] = 7;
+        let state = State { counters: Counters::from(counts), ..State::default() };
+        metrics.render(&state).unwrap();
+        let text = metrics.render(&state).unwrap();
         let growths =
             |labels: &str| value(&text, &format!("tcp_autotune_growths_total{{{labels}}}"));
         assert_eq!(growths(r#"cause="none",outcome="grow",verdict="divergent""#), Some(1.0));
