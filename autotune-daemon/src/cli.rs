@@ -21,8 +21,8 @@ use crate::{
     name = "autotune",
     version,
     propagate_version = true,
-    after_help = "Exit status: 0 fine; 1 a divergence was found, or a failure at run time; 2 usage, \
-                  configuration or input; 3 this kernel is not supported; 4 not permitted."
+    after_help = "Exit status: 0 fine; 1 a failure at run time; 2 usage, configuration or input; 3 this \
+                  kernel is not supported; 4 not permitted."
 )]
 pub struct Cli {
     /// Options of every command.
@@ -122,8 +122,19 @@ pub fn run(cli: &Cli) -> Result<Status, Failure> {
             print(&script)
         }
         Command::Man => {
+            // One page: the command, and after it each of its commands with their options.
             let mut page = Vec::new();
-            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            let mut command = Cli::command();
+            command.build();
+            clap_mangen::Man::new(command.clone()).render(&mut page)?;
+            for command in command.get_subcommands().filter(|command| command.get_name() != "help")
+            {
+                let section = clap_mangen::Man::new(command.clone());
+                page.extend(format!(".SH \"{}\"\n", command.get_name().to_uppercase()).bytes());
+                section.render_description_section(&mut page)?;
+                section.render_synopsis_section(&mut page)?;
+                section.render_options_section(&mut page)?;
+            }
             print(&page)
         }
     }

@@ -1,5 +1,6 @@
 //! The running kernel: its BTF, and what follows from it.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::{
     fmt, io,
     io::Read as _,
@@ -215,6 +216,10 @@ impl KernelError {
 }
 
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
+    // To open a pipe would wait for someone who writes to it.
+    if std::fs::metadata(path)?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a pipe, not a file"));
+    }
     let file = std::fs::File::open(path)?;
     let size = file.metadata()?.len().min(BTF_LIMIT);
     // One more, so that reading to the end of the file does not double the buffer.
