@@ -162,11 +162,14 @@ fn an_address_that_cannot_be_listened_on_is_named_with_its_flag() {
     }
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = holder.local_addr().unwrap().to_string();
-    for (address, complaint) in
-        [(taken.as_str(), "in use"), ("nonsense", "invalid"), ("127.0.0.1:99999", "invalid")]
-    {
+    for (address, complaint, status) in [
+        (taken.as_str(), "in use", 1),
+        ("nonsense", "not host:port", 2),
+        ("127.0.0.1:99999", "not host:port", 2),
+        ("", "not host:port", 2),
+    ] {
         let output = autotune(&["daemon", "--web.listen-address", address]);
-        let line = fails_with_one_line(&output, 1);
+        let line = fails_with_one_line(&output, status);
         let named = line.contains(address) && line.contains("--web.listen-address");
         assert!(named && line.contains(complaint), "{line}");
     }

@@ -115,6 +115,31 @@ fn what_moved_alone_was_not_moved_by_growth() {
 }
 
 #[test]
+fn a_growth_that_no_probe_saw_is_told_by_the_space_it_left() {
+    // Recorded on a 7.3 kernel whose probe was skipped for the second growth: space was 127973 after
+    // the first, whose rcvbuf was 284383.
+    let first = Sample {
+        copied: 127_973,
+        inq: 0,
+        space: 65_483,
+        rtt_us: 9375,
+        scaling_ratio: 252,
+        window_clamp: 129_024,
+        tcp_rcvbuf_low_rtt: 100_000,
+        ..grow()
+    };
+    let next = Sample { rcvbuf: 584_963, window_clamp: 575_822, space: 287_320, ..outcome() };
+    let judged = |next: &Sample| {
+        let v6_19 = Some(autotune_common::Generation::V6_19);
+        Growth::settled(v6_19, &first, next).judgement.verdict
+    };
+    assert_eq!(judged(&next), Verdict::Unverified(Unverified::EventMissed));
+    let exact = Sample { rcvbuf: 284_383, window_clamp: 279_939, space: 127_973, ..next };
+    assert_eq!(judged(&exact), Verdict::Exact);
+    assert_eq!(judged(&Sample { space: 127_973, ..next }), Verdict::Divergent);
+}
+
+#[test]
 fn a_disconnected_socket_is_judged_by_its_buffer_alone() {
     let next = Sample { bytes_received: 0, window_clamp: 0, ..outcome() };
     assert_eq!(verdict(&next), Verdict::Exact);

@@ -130,6 +130,8 @@ pub enum Setting {
 pub enum Unverified {
     /// Another growth of this socket came in between, and its sample was lost.
     SamplesLost,
+    /// Another growth of this socket came in between, and the kernel did not hand it to the probe.
+    EventMissed,
     /// The flow made room for others before its next sample.
     Evicted,
     /// The observer stopped before the flow's next sample.
@@ -169,6 +171,8 @@ pub enum Cause {
     Mptcp,
     /// [`Unverified::SamplesLost`].
     SamplesLost,
+    /// [`Unverified::EventMissed`].
+    EventMissed,
     /// [`Unverified::Evicted`].
     Evicted,
     /// [`Unverified::Stopped`].
@@ -247,6 +251,7 @@ impl Verdict {
             }),
             Self::Unverified(why) => Some(match why {
                 Unverified::SamplesLost => Cause::SamplesLost,
+                Unverified::EventMissed => Cause::EventMissed,
                 Unverified::Evicted => Cause::Evicted,
                 Unverified::Stopped => Cause::Stopped,
                 Unverified::NotModelled(_) => Cause::NotModelled,
@@ -269,7 +274,7 @@ impl Verdict {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::OooGrowth,
         Self::MemoryClamp,
         Self::SetByApplication,
@@ -277,6 +282,7 @@ impl Cause {
         Self::SysctlChanged,
         Self::Mptcp,
         Self::SamplesLost,
+        Self::EventMissed,
         Self::Evicted,
         Self::Stopped,
         Self::NotModelled,
@@ -295,6 +301,7 @@ impl Cause {
             Self::SysctlChanged => "sysctl_changed",
             Self::Mptcp => "mptcp",
             Self::SamplesLost => "samples_lost",
+            Self::EventMissed => "event_missed",
             Self::Evicted => "evicted",
             Self::Stopped => "stopped",
             Self::NotModelled => "not_modelled",
@@ -356,6 +363,10 @@ impl fmt::Display for Unverified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SamplesLost => f.write_str("the grow sample of a later growth was lost"),
+            Self::EventMissed => f.write_str(
+                "space is above what this growth left: another growth came in between, which the \
+                 kernel did not hand to the probe",
+            ),
             Self::Evicted => f.write_str("the flow was evicted before its next sample"),
             Self::Stopped => f.write_str("the observer stopped before the flow's next sample"),
             Self::NotModelled(error) => error.fmt(f),
@@ -397,6 +408,8 @@ fn judge(generation: Option<Generation>, grow: &Sample, next: &Sample) -> Judgem
     let gap = Gap { generation, grow, next, expected };
     let verdict = if gap.is_exact() {
         Verdict::Exact
+    } else if gap.event_missed() {
+        Verdict::Unverified(Unverified::EventMissed)
     } else {
         match (gap.explain(), gap.moved_alone()) {
             (Some(explanation), _) => Verdict::Explained(explanation),
@@ -433,6 +446,13 @@ impl Gap<'_> {
     /// `tcp_disconnect`, which a close with `SO_LINGER` 0 is too, begins anew but for `rcvbuf`.
     fn is_disconnected(&self) -> bool {
         self.next.bytes_received < self.grow.bytes_received
+    }
+
+    /// Whether another growth event came after this one. It fires only where more was copied than
+    /// `space`, and then that is the new `space`; nothing else raises it. The kernel skips a run of a
+    /// probe while an earlier one is preempted on the same CPU, which 7.0 and later allow.
+    fn event_missed(&self) -> bool {
+        self.next.space > self.expected.space && !self.next.has(FLAG_MPTCP)
     }
 
     /// Which field was moved alone. A growth that the formula does not give would have moved both, and
