@@ -20,14 +20,10 @@ use anyhow::{Context as _, Result, bail};
 use autotune::{
     kernel::running::{BTF_PATH, RunningKernel},
     observe::Observer,
-    probe::{Probe, ProbeConfig},
+    probe::{Probe, ProbeConfig, count_runs},
 };
 use autotune_common::{Generation, ProbeCounter, Sample, SampleKind, sample::SAMPLE_VERSION};
-use aya::{
-    Btf, Ebpf, EbpfLoader,
-    programs::BtfTracePoint,
-    sys::{Stats, enable_stats},
-};
+use aya::{Btf, Ebpf, EbpfLoader, programs::BtfTracePoint};
 
 const READS: &str = "tcp_rcv_space_adjust";
 const READ_SIZES: [(usize, &str); 3] = [(4096, "4 KiB"), (65_536, "64 KiB"), (1 << 20, "1 MiB")];
@@ -65,7 +61,7 @@ fn programs(kernel: &RunningKernel) -> Result<()> {
         for (size, name) in READ_SIZES {
             let measured = with_probe(kernel, interval, |probe| {
                 let empty = Empty::load(kernel)?;
-                let _stats = enable_stats(Stats::RunTime).context("BPF_ENABLE_STATS")?;
+                let _counting = count_runs()?;
                 let before = (of_probe(probe)?, empty.runs()?);
                 drive(size, Duration::from_secs(3))?;
                 let after = (of_probe(probe)?, empty.runs()?);

@@ -487,26 +487,29 @@ impl Gap<'_> {
 
     fn sysctl_changed(&self) -> Option<Explanation> {
         let (grow, next) = (self.grow, self.next);
-        let input = grow.growth_input();
-        let changed = [
-            ("tcp_rmem[2]", grow.rmem_max(), next.rmem_max()),
+        let old = grow.growth_input();
+        let new = next.growth_input();
+        // The kernel reads each sysctl once, so that a growth sees its old or its new value.
+        let changes = [
+            (
+                "tcp_rmem[2]",
+                (old.rmem_max, new.rmem_max),
+                GrowthInput { rmem_max: new.rmem_max, ..old },
+            ),
             (
                 "tcp_moderate_rcvbuf",
-                grow.tcp_moderate_rcvbuf.into(),
-                next.tcp_moderate_rcvbuf.into(),
+                (grow.tcp_moderate_rcvbuf.into(), next.tcp_moderate_rcvbuf.into()),
+                GrowthInput { moderate_rcvbuf: new.moderate_rcvbuf, ..old },
             ),
-            ("tcp_rcvbuf_low_rtt", grow.tcp_rcvbuf_low_rtt, next.tcp_rcvbuf_low_rtt),
+            (
+                "tcp_rcvbuf_low_rtt",
+                (old.low_rtt, new.low_rtt),
+                GrowthInput { low_rtt: new.low_rtt, ..old },
+            ),
         ];
-        changed.into_iter().find_map(|(name, before, after)| {
+        changes.into_iter().find_map(|(name, (before, after), with_new)| {
             if before == after {
                 return None;
-            }
-            // The kernel reads each sysctl once, so that a growth sees its old or its new value.
-            let mut with_new = input;
-            match name {
-                "tcp_rmem[2]" => with_new.rmem_max = after,
-                "tcp_moderate_rcvbuf" => with_new.moderate_rcvbuf = after != 0,
-                _ => with_new.low_rtt = after,
             }
             let expected = self.generation.grow(&with_new).ok()?;
             let gap = Gap { expected, ..*self };

@@ -146,7 +146,9 @@ impl Metrics {
             "ring_used_bytes",
             "Samples that waited in the ring buffer when it was last drained, in bytes.",
         ))?;
-        let state = StateCollector::new()?;
+        // The probes count them, so that no later sample of the socket is needed.
+        let growths_lost = growths.with_label_values(&["unknown", "unverified", "samples_lost"]);
+        let state = StateCollector::new(growths_lost)?;
 
         let kernel_info = info(
             "kernel_info",
@@ -242,13 +244,9 @@ impl Metrics {
     /// # Errors
     /// When a metric cannot be encoded.
     pub fn render(&self, state: &State) -> prometheus::Result<String> {
-        let lost = state.counters.get(ProbeCounter::Lost(SampleKind::Grow));
-        if lost > 0 {
-            let labels = ["unknown", "unverified", "samples_lost"];
-            raise(&self.growths.with_label_values(&labels), lost);
-        }
-        let mut families = self.registry.gather();
-        families.extend(self.state.collect(state));
+        // First, as it sets one of the registry's counters too.
+        let mut families = self.state.collect(state);
+        families.extend(self.registry.gather());
         families.sort_by(|a, b| a.name().cmp(b.name()));
         TextEncoder::new().encode_to_string(&families)
     }
@@ -262,6 +260,8 @@ struct StateCollector {
 
 #[derive(Debug)]
 struct StateMetrics {
+    /// Belongs to `growths_total`, which the registry collects.
+    growths_lost: IntCounter,
     flows: IntGauge,
     flows_evicted: IntCounter,
     samples_lost: IntCounterVec,
@@ -277,8 +277,9 @@ struct StateMetrics {
 }
 
 impl StateCollector {
-    fn new() -> prometheus::Result<Self> {
+    fn new(growths_lost: IntCounter) -> prometheus::Result<Self> {
         let metrics = StateMetrics {
+            growths_lost,
             flows: IntGauge::with_opts(opts("flows", "Sockets being watched."))?,
             flows_evicted: IntCounter::with_opts(opts(
                 "flows_evicted_total",
@@ -352,6 +353,7 @@ impl StateCollector {
         // Set and read under one lock, so that two scrapes at once do not mix.
         let metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
         let StateMetrics {
+            growths_lost,
             flows,
             flows_evicted,
             samples_lost,
@@ -365,6 +367,8 @@ impl StateCollector {
             map_memory,
             growth_lines_dropped,
         } = &*metrics;
+        let lost = state.counters.get(ProbeCounter::Lost(SampleKind::Grow));
+        growths_lost.inc_by(lost.saturating_sub(growths_lost.get()));
         set(growth_lines_dropped, state.growth_lines_dropped);
         flows.set(i64::try_from(state.flows).unwrap_or(i64::MAX));
         set(flows_evicted, state.observer.flows_evicted);
@@ -412,11 +416,6 @@ impl StateCollector {
             .filter(|family| !family.get_metric().is_empty())
             .collect()
     }
-}
-
-/// Raises a counter to a count that is kept elsewhere and does not fall.
-fn raise(counter: &IntCounter, value: u64) {
-    counter.inc_by(value.saturating_sub(counter.get()));
 }
 
 /// Sets a counter to a count that is kept elsewhere.
@@ -492,7 +491,12 @@ mod tests {
         let mut counts = [0; ProbeCounter::COUNT];
         counts[ProbeCounter::Lost(SampleKind::Grow).index()] = 7;
         let state = State { counters: Counters::from(counts), ..State::default() };
-        metrics.render(&state).unwrap();
+        // Scrapes at once count each loss once.
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| metrics.render(&state).unwrap());
+            }
+        });
         let text = metrics.render(&state).unwrap();
         let growths =
             |labels: &str| value(&text, &format!("tcp_autotune_growths_total{{{labels}}}"));
